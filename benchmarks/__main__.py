@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 
 from benchmarks.databases import SOURCE, open_databases
-from benchmarks.goals import judge
+from benchmarks.goals import evaluate_goals
 from benchmarks.groups import FURTHER, GROUPS
 from benchmarks.loading import load as load_documents
 from benchmarks.machine import facts, load_line
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     # Before the servers start and anything is loaded.
     load = os.getloadavg()
-    _say(load_line(load[0]))
+    _log(load_line(load[0]))
     with open_databases(options.directory, durable=options.durable) as databases:
         head: dict[str, object] = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not set(options.only) <= set(PEER_GROUPS):
             head["document_bytes"] = load_documents(databases, options.documents)
         measured = dict(_measured(databases, options))
-    goals = list(judge(measured))
+    goals = list(evaluate_goals(measured))
     results = options.directory / "results.json"
     results.write_text(to_json(document(head, measured, goals)), encoding="utf-8")
     tables = results.with_suffix(".md")
@@ -74,7 +74,7 @@ def _measured(databases: BenchmarkDatabases, options: Options) -> list[tuple[str
         until = monotonic() + (end - monotonic()) / (len(options.only) - number)
         chosen = options.of(name)
         with OPENED[name](_part(databases, options, chosen), chosen) as group:
-            samples = measure(group, chosen.runs, _say, until - monotonic())
+            samples = measure(group, chosen.runs, _log, until - monotonic())
         results.append((name, (group, samples)))
     return results
 
@@ -86,7 +86,7 @@ def _part(databases: BenchmarkDatabases, options: Options, chosen: Options) -> B
     return databases.take_from(f"{SOURCE}_part", chosen.documents)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

@@ -119,8 +119,8 @@ class CliCases:
 
 def fast_part(report: Mapping[str, Any]) -> float | None:
     """Return the part of the rows that native code moved or compared, if the report has it."""
-    told = report["envelope"].get("fast_path")
-    return told["rows"] / told["of"] if told and told["of"] else None
+    fast_path = report["envelope"].get("fast_path")
+    return fast_path["rows"] / fast_path["of"] if fast_path and fast_path["of"] else None
 
 
 class Differences:

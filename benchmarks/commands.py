@@ -60,11 +60,11 @@ def main() -> None:
 
     answers = sys.stdout
     for line in sys.stdin:
-        used, said = processor_seconds(), io.StringIO()
-        with redirect_stdout(said), redirect_stderr(said):
+        used, output = processor_seconds(), io.StringIO()
+        with redirect_stdout(output), redirect_stderr(output):
             code = command_line(json.loads(line))
-        told = {"code": code, "said": said.getvalue()[-2000:], "seconds": processor_seconds() - used}
-        answers.write(f"{json.dumps(told)}\n")
+        result = {"code": code, "said": output.getvalue()[-2000:], "seconds": processor_seconds() - used}
+        answers.write(f"{json.dumps(result)}\n")
         answers.flush()
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from benchmarks.schedule import Group, Samples
 
-__all__ = ["Goal", "GoalResult", "judge"]
+__all__ = ["Goal", "GoalResult", "evaluate_goals"]
 
 MEGABYTES: Final = 150.0
 PER_BYTE: Final = 0.70
@@ -97,15 +97,15 @@ def single_goals() -> Iterator[Goal]:
 def claim_goals() -> Iterator[Goal]:
     """Yield the goals of claims, with one worker and with several."""
     for workers in WORKERS:
-        told = "" if workers == 1 else f", {workers} workers"
+        suffix = "" if workers == 1 else f", {workers} workers"
         for title, group, bare in CLAIMED:
             for form, jobs in FORMS:
-                text = f"{title} lease of {jobs}, of bare {bare}{told}"
+                text = f"{title} lease of {jobs}, of bare {bare}{suffix}"
                 yield Goal(text, group, f"lease, {form}, {workers}", f"bare, {form}, {workers}", 0.75)
         for (form, jobs), wanted in zip(FORMS, (3.0, 20.0), strict=True):
-            text = f"PostgreSQL lease of {jobs}, of procrastinate{told}"
-            rival = f"procrastinate, one, {workers}"
-            yield Goal(text, "postgres-claims", f"lease, {form}, {workers}", rival, wanted)
+            text = f"PostgreSQL lease of {jobs}, of procrastinate{suffix}"
+            competitor = f"procrastinate, one, {workers}"
+            yield Goal(text, "postgres-claims", f"lease, {form}, {workers}", competitor, wanted)
 
 
 GOALS: Final = (
@@ -145,7 +145,7 @@ def entity_goals(sizes: Mapping[str, float], samples: Samples) -> Iterator[GoalR
         yield GoalResult(text, rates[least], PER_BYTE, instead=listed)
 
 
-def judge(measured: Mapping[str, tuple[Group, Samples]]) -> Iterator[GoalResult]:
+def evaluate_goals(measured: Mapping[str, tuple[Group, Samples]]) -> Iterator[GoalResult]:
     """Return every goal whose group was measured, with what it is compared with."""
     yield from _judge({name: samples for name, (_, samples) in measured.items()})
     if "entities" in measured:

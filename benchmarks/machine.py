@@ -23,10 +23,10 @@ QUIET: Final = 0.5
 
 def load_line(load: float) -> str:
     """Return what to say of the load before the first measurement."""
-    told = f"load before the run: {load:.2f}"
+    text = f"load before the run: {load:.2f}"
     if load < QUIET:
-        return f"{told} (quiet: below {QUIET})"
-    return f"{told}, so the machine is not quiet (below {QUIET}): trust the ratios and not the rates"
+        return f"{text} (quiet: below {QUIET})"
+    return f"{text}, so the machine is not quiet (below {QUIET}): trust the ratios and not the rates"
 
 
 def facts(databases: BenchmarkDatabases) -> dict[str, object]:

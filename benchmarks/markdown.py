@@ -31,11 +31,11 @@ def introduction_of(head: Mapping[str, Any], measured: Mapping[str, tuple[Group,
     """Return what the figures rest on, in a sentence or two."""
     machine, options, load = head["machine"], head["options"], head["load_before"][0]
     rounds = Counter(max(map(len, samples.by_case.values())) for _, samples in measured.values())
-    told = ", ".join(f"{number} in {groups} groups" for number, groups in sorted(rounds.items()))
+    rounds_text = ", ".join(f"{number} in {groups} groups" for number, groups in sorted(rounds.items()))
     return (
         f"{head['date'][:10]}, {machine['cores']} cores ({machine['cpu']}), {load_line(load)}; "
         f"MongoDB {machine['mongodb']}, PostgreSQL {machine['postgresql']}, Python {machine['python']}; "
-        f"{options['documents']:,} runs; rounds: {told}."
+        f"{options['documents']:,} runs; rounds: {rounds_text}."
     )
 
 
@@ -60,8 +60,8 @@ def by_workers(group: Group, samples: Samples) -> Iterator[str]:
     for way in ways:
         rates = [rate_text(samples.rate(f"{way}, {number}")) for number in numbers]
         waits, used = samples.waits(f"{way}, {numbers[-1]}"), samples.processor(f"{way}, {numbers[0]}")
-        shown = "" if waits is None else f"{waits[0]:.1f} ({waits[1]:.1f})"
-        yield line([way, *rates, shown, "" if used is None else f"{used[0]:,.0f} + {used[1]:,.0f}"])
+        waits_text = "" if waits is None else f"{waits[0]:.1f} ({waits[1]:.1f})"
+        yield line([way, *rates, waits_text, "" if used is None else f"{used[0]:,.0f} + {used[1]:,.0f}"])
     yield ""
     yield from head(["ratio", *numbers])
     against = {case.name: case.against for case in group.cases}

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 __all__ = ["PeakMemory", "family"]
 
-LOOK_SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.2
 TRUSTED_SECONDS: Final = 1.0
 TRUSTED_PAGES: Final = 1024
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -66,11 +66,11 @@ class PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._done.wait(LOOK_SECONDS):
-            self.look()
+        while not self._done.wait(POLL_SECONDS):
+            self.poll()
         self.used_seconds = thread_time()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Add up what the processes have at present."""
         now = sum(map(self._size, family(self._pid)))
         if now:

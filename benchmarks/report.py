@@ -30,11 +30,11 @@ def group_table(group: Group, samples: Samples) -> Table:
         numbers = [f"{value:,.0f}" for value in (rate.middle, rate.least, rate.most)]
         shares = "\n".join(_share(samples, case, name) for name in case.against)
         waits = samples.waits(case.name)
-        shown = "" if waits is None else f"{waits[0]:.1f} ({waits[1]:.1f})"
+        waits_text = "" if waits is None else f"{waits[0]:.1f} ({waits[1]:.1f})"
         used = samples.processor(case.name)
         processor = "" if used is None else f"{used[0]:,.0f} + {used[1]:,.0f}"
         memory = "" if peak is None else f"{peak:.0f}"
-        table.add_row(case.name, *numbers, memory, shown, processor, shares)
+        table.add_row(case.name, *numbers, memory, waits_text, processor, shares)
     return table
 
 

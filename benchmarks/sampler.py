@@ -27,7 +27,7 @@ class Sampler:
         """Start without a count."""
         self.own: Counter[str] = Counter()
         self.within: Counter[str] = Counter()
-        self.looks = 0
+        self.polls = 0
         self._done = Event()
         self._thread = Thread(target=self._run, daemon=True)
 
@@ -43,7 +43,7 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._done.wait(SECONDS):
-            self.looks += 1
+            self.polls += 1
             for thread, frame in sys._current_frames().items():  # noqa: SLF001  # the documented way
                 if thread != get_ident():
                     self._count(frame)
@@ -59,8 +59,8 @@ class Sampler:
 
     def _lines(self, title: str, counts: Counter[str]) -> list[str]:
         return [
-            f"{title}: % of {self.looks} looks (several threads may add up to more than 100)",
-            *(f"{100 * count / self.looks:6.1f}  {name}" for name, count in counts.most_common(SHOWN)),
+            f"{title}: % of {self.polls} looks (several threads may add up to more than 100)",
+            *(f"{100 * count / self.polls:6.1f}  {name}" for name, count in counts.most_common(SHOWN)),
         ]
 
 

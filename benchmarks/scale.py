@@ -60,6 +60,6 @@ def scale_lines(sizes: Sequence[int], samples: Samples) -> Iterator[str]:
             seconds = samples.middle(case, lambda sample: sample.whole_seconds) or 0.0
             each = samples.time_ratio(case, smallest).middle
             peak = samples.peak(case)
-            shown = "" if peak is None else f"{peak:.0f}"
+            peak_text = "" if peak is None else f"{peak:.0f}"
             rate = samples.rate(case).middle
-            yield line([way, f"{size:,}", f"{seconds:.1f}", f"{rate:,.0f}", f"{each:.2f}", shown])
+            yield line([way, f"{size:,}", f"{seconds:.1f}", f"{rate:,.0f}", f"{each:.2f}", peak_text])

@@ -178,7 +178,7 @@ class Samples:
         return Spread.of(whole) if whole else None
 
 
-def measure(group: Group, runs: int, say: Callable[[str], None], seconds: float = inf) -> Samples:
+def measure(group: Group, runs: int, log: Callable[[str], None], seconds: float = inf) -> Samples:
     """Run every case once per round, one after the other, so that noise meets all of them alike.
 
     After ``seconds`` no further round is begun, and none that would last beyond them as the first one did.
@@ -188,11 +188,11 @@ def measure(group: Group, runs: int, say: Callable[[str], None], seconds: float 
     first = 0.0
     for number in range(1, runs + 1):
         if monotonic() - began + first > seconds:
-            say(f"{group.name}: its time is over after {number - 1} of {runs} rounds")
+            log(f"{group.name}: its time is over after {number - 1} of {runs} rounds")
             break
         for case, sample in _round(group).items():
             samples.add(case, sample)
-            say(f"{group.name} {number}/{runs}  {case}: {sample.rate:,.0f} {group.unit}/s")
+            log(f"{group.name} {number}/{runs}  {case}: {sample.rate:,.0f} {group.unit}/s")
         first = first or monotonic() - began
     return samples
 

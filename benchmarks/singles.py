@@ -36,7 +36,7 @@ T = TypeVar("T")
 TENANT: Final = "tenant-1"
 NOW: Final = datetime.now(UTC).replace(microsecond=0)
 KEYS: Final = 100
-TURN: Final = 2 * KEYS
+CYCLE: Final = 2 * KEYS
 SLICES: Final = 10
 
 
@@ -185,20 +185,20 @@ class SingleOperations:
 
     def upsert(self, number: int) -> object:
         """Replace a snapshot by its other version."""
-        item = self._snapshots[number % TURN]
+        item = self._snapshots[number % CYCLE]
         return self._storage.impact_snapshots.upsert(TENANT, item)
 
     def bare_upsert(self, number: int) -> object:
         """Replace a snapshot without the library."""
-        return self._bare_snapshots[number % TURN]()
+        return self._bare_snapshots[number % CYCLE]()
 
     def upsert_summary(self, number: int) -> object:
         """Replace a run summary by its other version."""
-        return self._storage.run_summaries.upsert(self._summaries[number % TURN])
+        return self._storage.run_summaries.upsert(self._summaries[number % CYCLE])
 
     def bare_upsert_summary(self, number: int) -> object:
         """Replace a run summary without the library."""
-        return self._bare_summaries[number % TURN]()
+        return self._bare_summaries[number % CYCLE]()
 
     def create(self, _number: int) -> object:
         """Insert a run."""
@@ -220,7 +220,7 @@ class SingleOperations:
 
     def upsert_schedule(self, number: int) -> object:
         """Replace a schedule and its trigger."""
-        return self._storage.schedules.upsert(self._schedules[number % TURN])
+        return self._storage.schedules.upsert(self._schedules[number % CYCLE])
 
 
 def single_operations(name: str, title: str, repertoire: SingleOperations, operations: int) -> Group:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["WaitEvents", "waiting"]
 
 JOBS: Final = (1, 2, 4, 8)
-LOOK_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 RUNNING: Final = "runs, or waits for a core"
 CLIENT: Final = "Client: ClientRead"
 # What a session does that is inside a statement or between two of a transaction; all others are idle.
-LOOK: Final = """
+ACTIVITY_QUERY: Final = """
 SELECT CASE WHEN wait_event IS NULL THEN %s ELSE wait_event_type || ': ' || wait_event END, count(*)
 FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
@@ -44,12 +44,12 @@ class WaitEvents:
 
     Attributes:
         counts: sessions by what they wait for, added up over all looks.
-        looks: how often it looked.
+        polls: how often it looked.
     """
 
     databases: BenchmarkDatabases
     counts: Counter[str] = field(default_factory=Counter[str])
-    looks: int = 0
+    polls: int = 0
     _done: Event = field(default_factory=Event)
     _threads: list[Thread] = field(default_factory=list[Thread])
 
@@ -67,14 +67,14 @@ class WaitEvents:
 
     def _watch(self) -> None:
         with closing(self.databases.superuser()) as connection:
-            while not self._done.wait(LOOK_SECONDS):
-                self.look(connection)
+            while not self._done.wait(POLL_SECONDS):
+                self.poll(connection)
 
-    def look(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def poll(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Count what the sessions do at this moment."""
-        found = connection.execute(LOOK, [RUNNING]).fetchall()
+        found = connection.execute(ACTIVITY_QUERY, [RUNNING]).fetchall()
         self.counts.update({str(event): int(count) for event, count in found})
-        self.looks += bool(found)
+        self.polls += bool(found)
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def wait_lines(title: str, watches: Sequence[WaitEvents], samples: Samples) -> I
     yield from head(["", *map(str, JOBS)])
     rates = [samples.rate(_name(jobs)) for jobs in JOBS]
     yield line(["documents/s, median", *(f"{rate.middle:,.0f}" for rate in rates)])
-    busy = (watch.counts.total() / max(watch.looks, 1) for watch in watches)
+    busy = (watch.counts.total() / max(watch.polls, 1) for watch in watches)
     yield line(["sessions inside a transaction, mean", *(f"{count:.1f}" for count in busy)])
     together = Counter[str]()
     for watch in watches:

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
 RUN_DIRECTORY = pytest.StashKey[Path]()
-LEFT_OUT = pytest.StashKey[str]()
+SKIP_NOTE = pytest.StashKey[str]()
 EXACT = "exact"
 # Where no library is compiled there is one path.
 PATHS = ("native", EXACT) if fast_path().is_on else (EXACT,)
@@ -124,10 +124,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             lambda item: is_long_form(item) or (is_of_long_file(item) and item.path not in whole),
         )
     missing = {
-        "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.LEFT_OUT),
-        "chromium": (chromium.PROGRAM, chromium.LEFT_OUT),
+        "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.SKIP_NOTE),
+        "chromium": (chromium.PROGRAM, chromium.SKIP_NOTE),
         "podman": (PODMAN, WITHOUT_PODMAN),
-        "older_postgres": (older_postgres.PROGRAMS, older_postgres.LEFT_OUT),
+        "older_postgres": (older_postgres.PROGRAMS, older_postgres.SKIP_NOTE),
         "native": (fast_path().library, f"fast path: {fast_path()}; what needs it was left out."),
     }
     said = [
@@ -136,7 +136,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if program is None and leave_out(config, items, partial(pytest.Item.get_closest_marker, name=marker))
     ]
     if said:
-        config.stash[LEFT_OUT] = "\n".join(said)
+        config.stash[SKIP_NOTE] = "\n".join(said)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -224,7 +224,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Let a worker report to the controller which tests it skipped."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["left_out"] = session.config.stash.get(LEFT_OUT, "")
+        output["left_out"] = session.config.stash.get(SKIP_NOTE, "")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -233,12 +233,12 @@ def pytest_testnodedown(node: WorkerNode) -> None:
     # A worker that died has reported nothing.
     told = getattr(node, "workeroutput", {}).get("left_out")
     if told:
-        node.config.stash[LEFT_OUT] = told
+        node.config.stash[SKIP_NOTE] = told
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what was skipped."""
-    left_out = config.stash.get(LEFT_OUT, "")
+    left_out = config.stash.get(SKIP_NOTE, "")
     if left_out:
         terminalreporter.section("left out", yellow=True)
         for line in left_out.splitlines():
@@ -283,7 +283,7 @@ def pytest_configure(config: pytest.Config) -> None:
         target = Path(str(config.getoption("--write-map")))
         config.add_cleanup(partial(executed.write_map, config.stash[RUN_DIRECTORY], target))
     if config.getoption("--note-passed"):
-        config.pluginmanager.register(changed.Passed(), "passed-commit")
+        config.pluginmanager.register(changed.PassedCommitPlugin(), "passed-commit")
     if source is Source.URLS:
         stack.callback(_drop_leftovers, config.stash[RUN_DIRECTORY])
 

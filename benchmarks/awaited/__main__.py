@@ -49,14 +49,14 @@ CONNECTIONS: Final = 10
 WARM_UP_SECONDS: Final = 0.3
 
 
-class Taken(NamedTuple):
+class Measurement(NamedTuple):
     """One turn: calls per second, and microseconds of processor time of this process for one call."""
 
     rate: float
     cost: float
 
 
-Samples = dict[tuple[str, str, str], list[Taken]]
+Samples = dict[tuple[str, str, str], list[Measurement]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -134,9 +134,11 @@ class Bench:
                     for name in WAYS:
                         # The first round only warms up.
                         seconds = self.seconds if number else WARM_UP_SECONDS
-                        taken = await self._turn(getattr(ways[name], call), seconds, threads=name == THREADS)
+                        measurement = await self._measure(
+                            getattr(ways[name], call), seconds, threads=name == THREADS
+                        )
                         if number:
-                            self.samples[self.driver, call, name].append(taken)
+                            self.samples[self.driver, call, name].append(measurement)
                 sys.stderr.write(f"{self.driver}: round {number} of {rounds}\n")
 
     async def _opened(self, stack: AsyncExitStack) -> AsyncIterator[tuple[str, AwaitedCalls | Calls]]:
@@ -158,10 +160,10 @@ class Bench:
             yield NATIVE, OwnMongo(client, SOURCE)
             yield PLAIN, PlainMongo(client, SOURCE)
 
-    async def _turn(self, call: Callable[[int], Any], seconds: float, *, threads: bool) -> Taken:
+    async def _measure(self, call: Callable[[int], Any], seconds: float, *, threads: bool) -> Measurement:
         numbers, begin, used = Numbers(), perf_counter(), process_time()
         done = await (self._in_threads if threads else self._in_tasks)(call, begin + seconds, numbers)
-        return Taken(done / (perf_counter() - begin), 1e6 * (process_time() - used) / done)
+        return Measurement(done / (perf_counter() - begin), 1e6 * (process_time() - used) / done)
 
     async def _in_tasks(self, call: Callable[[int], Awaitable[object]], end: float, numbers: Numbers) -> int:
         async def lane() -> int:
@@ -190,14 +192,18 @@ class Bench:
         return sum(done)
 
 
-def table_of(driver: str, samples: Mapping[tuple[str, str, str], list[Taken]]) -> Table:
+def table_of(driver: str, samples: Mapping[tuple[str, str, str], list[Measurement]]) -> Table:
     """Return calls per second and processor time, each also as a ratio to the facade."""
     table = Table(
         "call", *WAYS, "native / aio", "CPU aio / native", title=f"{driver}: calls/s (µs of CPU per call)"
     )
     for call in CALLS:
-        rates = {name: median(taken.rate for taken in samples[driver, call, name]) for name in WAYS}
-        costs = {name: median(taken.cost for taken in samples[driver, call, name]) for name in WAYS}
+        rates = {
+            name: median(measurement.rate for measurement in samples[driver, call, name]) for name in WAYS
+        }
+        costs = {
+            name: median(measurement.cost for measurement in samples[driver, call, name]) for name in WAYS
+        }
         ratios = [
             median(
                 native.rate / facade.rate

@@ -16,12 +16,12 @@ from benchmarks.awaited.calls import PAGE, RUN_SUMMARIES, RUNS, SCOPE, AwaitedCa
 from twinstore_postgres.access import statements
 from twinstore_postgres.access.queries import compile_query
 from twinstore_postgres.connection.batch import Result, Step
-from twinstore_postgres.connection.pipeline import Wire, check, fetched
+from twinstore_postgres.connection.pipeline import PipelineCodec, check, fetched
 from twinstore_postgres.connection.target import target_of
 from twinstore_postgres.connection.transaction import SET_TENANT
 from twinstore_postgres.mapping.codec import Values, register_loaders
-from twinstore_postgres.mapping.owners import setting, view
 from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.mapping.tenancy import scope_parameters, setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +37,9 @@ SUMMARY_TABLE: Final = table_of(RUN_SUMMARIES)
 class OwnAsyncConnection(psycopg.AsyncConnection[Values]):
     """The exchange of the driver, with another way to wait."""
 
-    wire: Wire
+    wire: PipelineCodec
 
-    async def exchange(self, steps: Sequence[Step], before: Sequence[Step]) -> list[Result]:
+    async def execute_batch(self, steps: Sequence[Step], before: Sequence[Step]) -> list[Result]:
         """Execute statements in one round trip; return what each of ``steps`` answered."""
         async with self.lock:
             messages = self.wire.messages(self.pgconn, steps, before, ())
@@ -77,7 +77,7 @@ async def open_pool(settings: PostgresSettings, size: int) -> Pool:
 
 
 async def _configure(connection: OwnAsyncConnection) -> None:
-    connection.wire = Wire()
+    connection.wire = PipelineCodec()
     register_loaders(connection)
 
 
@@ -88,9 +88,9 @@ class OwnPostgres(AwaitedCalls):
         """Take an open pool."""
         self._pool = pool
 
-    async def _read(self, told: str, step: Step) -> Result:
+    async def _read(self, tenant_setting: str, step: Step) -> Result:
         async with self._pool.connection() as connection:
-            return (await connection.exchange((step,), ((SET_TENANT, (told,)),)))[0]
+            return (await connection.execute_batch((step,), ((SET_TENANT, (tenant_setting,)),)))[0]
 
     @override
     async def get(self, number: int) -> object:
@@ -104,7 +104,7 @@ class OwnPostgres(AwaitedCalls):
     @override
     async def list(self, number: int) -> object:
         found = await self._read(setting(SCOPE), compile_query(PAGE, RUN_TABLE))
-        by = RUN_TABLE.taker([key.field for key in PAGE.order])
+        by = RUN_TABLE.field_getter([key.field for key in PAGE.order])
         return PAGE.page(found.rows, RUN_TABLE.row, by, RUN_TABLE.tenant_in)
 
 
@@ -115,11 +115,11 @@ class PlainPostgres(AwaitedCalls):
         """Take an open pool."""
         self._pool = pool
 
-    async def _read(self, told: str, step: Step) -> list[Values]:
+    async def _read(self, tenant_setting: str, step: Step) -> list[Values]:
         async with self._pool.connection() as connection:
             cursor = connection.cursor()
             async with connection.pipeline():
-                await connection.execute(SET_TENANT, (told,))
+                await connection.execute(SET_TENANT, (tenant_setting,))
                 await cursor.execute(step[0], step[1], binary=True)
         return await cursor.fetchall() if cursor.description else []
 
@@ -139,16 +139,16 @@ class PlainPostgres(AwaitedCalls):
 def find_step(number: int) -> tuple[str, Step]:
     """Return the setting and the statement of a get, as ``PostgresAccess.find`` has them."""
     unique, values = RUN_TABLE.locate((run_id(number),))
-    kind, told, owner = view(RUN_TABLE, SCOPE)
-    return told, (statements.find(RUN_TABLE, kind, unique), (*values, *owner))
+    kind, tenant_setting, owner = scope_parameters(RUN_TABLE, SCOPE)
+    return tenant_setting, (statements.find(RUN_TABLE, kind, unique), (*values, *owner))
 
 
 def put_step(number: int) -> tuple[str, Step]:
     """Return the setting and the statement of an upsert, as ``PostgresAccess.put`` has them."""
     row = row_of(number)
-    kind, told, owner = view(SUMMARY_TABLE, SCOPE)
+    kind, tenant_setting, owner = scope_parameters(SUMMARY_TABLE, SCOPE)
     values = SUMMARY_TABLE.encode(row)
     if not statements.is_put_own(SUMMARY_TABLE):
         key = RUN_SUMMARIES.key_of(row.model, row.storage)
         values = (*values, *key, *owner, *key, *owner)
-    return told, (statements.put(SUMMARY_TABLE, kind), values)
+    return tenant_setting, (statements.put(SUMMARY_TABLE, kind), values)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from benchmarks.entities.rows import BELOW, ROWS
 from benchmarks.modules.data import start
 from twinstore.bulk.port import Record
-from twinstore.catalog.entity import Entity, LifeInCopy
+from twinstore.catalog.entity import CopyPolicy, Entity
 from twinstore.models.canonical import CanonicalJsonSerializer
 from twinstore.plugins.modules import module_plugin, module_spec
 from twinstore.storage.open import open_module
@@ -42,7 +42,7 @@ class Part:
 def copied_entities() -> tuple[Entity, ...]:
     """Return the entities of all modules that a copy takes with it, parents first."""
     modules = (module_spec(module).catalog.entities for module in ROWS)
-    return tuple(entity for found in modules for entity in found if entity.life is LifeInCopy.COPIED)
+    return tuple(entity for found in modules for entity in found if entity.copy_policy is CopyPolicy.COPIED)
 
 
 def section_of(module: str) -> str:

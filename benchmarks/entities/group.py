@@ -114,7 +114,7 @@ def mean_sizes(stores: Stores, found: tuple[Entity, ...]) -> dict[str, float]:
     with closing(MongoClient[dict[str, Any]](stores.servers.mongo.url)) as client:
         database = client[stores.mongo_database]
         sizes = {entity.name: database.command("collStats", entity.collection) for entity in found}
-        return {name: float(told["avgObjSize"]) for name, told in sizes.items()}
+        return {name: float(stats["avgObjSize"]) for name, stats in sizes.items()}
 
 
 def _case(entity: Entity, way: str, move: Callable[..., Sample], begin: Callable[[], object]) -> Case:

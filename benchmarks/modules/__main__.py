@@ -83,9 +83,9 @@ def _load(stores: Stores, driver: str, load: Load) -> None:
     with open_module(module, config=load.settings) as storage:
         rows = counted(storage)
     total = sum(rows.values())
-    shown = ", ".join(f"{number:,} {name}" for name, number in rows.items())
+    counts_text = ", ".join(f"{number:,} {name}" for name, number in rows.items())
     rate = f"{seconds:.0f} s, {total / seconds:,.0f} rows/s"
-    say(f"{module} on {driver}: {shown} through the services in {rate}")
+    log(f"{module} on {driver}: {counts_text} through the services in {rate}")
 
 
 def measured(stores: Stores, files: Stores) -> Iterator[Way]:
@@ -110,7 +110,7 @@ def _way(stores: Stores, module: str, source: str, target: str) -> Way:
             raise RuntimeError(f"{entity.name}: {copied.rows} copied, {proved.rows} proved")
         raw = raw_rate(stores, entity, source)
         way.lines.append(line_of(entity, copied, proved, raw))
-        say(f"{way.title}: {entity.name} {copied.rate:,.0f} and {proved.rate:,.0f} rows/s")
+        log(f"{way.title}: {entity.name} {copied.rate:,.0f} and {proved.rate:,.0f} rows/s")
     return way
 
 
@@ -149,7 +149,7 @@ def section_of(module: str) -> str:
     return module_plugin(module).settings.section
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Report the progress."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

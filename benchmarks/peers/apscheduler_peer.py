@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
 
-from benchmarks.peers.contender import FIRES, WAITING, AsyncContender, AsyncStep, Kind, Places, Work
+from benchmarks.peers.contender import FIRES, WAITING, AsyncContender, AsyncStep, Endpoints, Kind, Work
 from benchmarks.peers.stock import CRON, Need, emptied, stocked
 
 if TYPE_CHECKING:
@@ -101,10 +101,10 @@ def apscheduler_stock(databases: BenchmarkDatabases, need: Need) -> Callable[[Ki
 class Apscheduler(AsyncContender):
     """A worker that calls what the scheduler of APScheduler calls."""
 
-    def __init__(self, places: Places, worker: str) -> None:
+    def __init__(self, endpoints: Endpoints, worker: str) -> None:
         self._library: Any = import_module("apscheduler")
         self._results: Any = import_module("apscheduler._structures")
-        self._url = places.superuser_url
+        self._url = endpoints.superuser_url
         self._worker = worker
         super().__init__()
 

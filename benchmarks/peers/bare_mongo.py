@@ -18,13 +18,13 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 from typing_extensions import override
 
-from benchmarks.peers.contender import Contender, Kind, Places, Step, Work
+from benchmarks.peers.contender import Contender, Endpoints, Kind, Step, Work
 from benchmarks.peers.stock import TENANT, request
 from twinstore.catalog.row import Row
 from twinstore.scheduler import Run, RunState, RunTrigger
 from twinstore.scheduler.catalog import POLICY_JOBS, RUNS
 from twinstore.scheduler.policy_service import job_of
-from twinstore.scheduler.repositories.locks import pauses
+from twinstore.scheduler.repositories.locks import backoff_delays
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ ORDER: Final = [("_priorityRank", -1), ("availableAt", 1), ("createdAt", 1), ("_
 DUE_ORDER: Final = [("nextFireAt", 1), ("tenantId", 1), ("_id", 1)]
 NAME: Final = "(name)"
 KEY: Final = "bench"
-PATIENCE: Final = 300.0
+TIMEOUT: Final = 300.0
 RAN: Final = Run(
     id=NAME,
     tenant_id=TENANT,
@@ -57,11 +57,11 @@ RAN: Final = Run(
 class BareMongo(Contender):
     """A worker that is written against pymongo."""
 
-    def __init__(self, places: Places, worker: str) -> None:
-        self._client: MongoClient[Document] = MongoClient(places.mongo_url)
+    def __init__(self, endpoints: Endpoints, worker: str) -> None:
+        self._client: MongoClient[Document] = MongoClient(endpoints.mongo_url)
         majority = ReadConcern("majority")
         self._database = self._client.get_database(
-            places.mongo_database, read_concern=majority, write_concern=WriteConcern("majority")
+            endpoints.mongo_database, read_concern=majority, write_concern=WriteConcern("majority")
         )
         self._jobs = self._database["policy_jobs"]
         self._worker = worker
@@ -121,11 +121,11 @@ class BareMongo(Contender):
         self._moved(keys, {"status": "submitted", "submittedAt": now, "updatedAt": now})
         return self._moved(keys, {"status": "completed", "completedAt": now, "updatedAt": now})
 
-    def _moved(self, keys: list[object], told: Document) -> int:
+    def _moved(self, keys: list[object], new_values: Document) -> int:
         """Read some jobs, then replace each unless it changed."""
         changes: list[ReplaceOne[Document]] = []
         for job in self._jobs.find({"_id": {"$in": keys}}):
-            after = {**job, **told, "_version": Int64(job["_version"] + 1)}
+            after = {**job, **new_values, "_version": Int64(job["_version"] + 1)}
             after.pop("leaseOwner", None)
             after.pop("leaseExpiresAt", None)
             changes.append(ReplaceOne({"_id": job["_id"], "_version": job["_version"]}, after))
@@ -180,7 +180,7 @@ class BareMongo(Contender):
         leases = self._database["bare_leases"]
         began = perf_counter()
         change = {"$set": {"free": False}, "$inc": {"fence": 1}}
-        for pause in pauses(monotonic() + PATIENCE):
+        for pause in backoff_delays(monotonic() + TIMEOUT):
             sleep(pause)
             if leases.find_one_and_update({"_id": KEY, "free": True}, change) is not None:
                 break

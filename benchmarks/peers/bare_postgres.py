@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import ConnectionPool
 from typing_extensions import override
 
-from benchmarks.peers.contender import Contender, Kind, Places, Step, Work
+from benchmarks.peers.contender import Contender, Endpoints, Kind, Step, Work
 from benchmarks.peers.stock import TENANT, request
 from twinstore.access.protocol import Ref
 from twinstore.catalog.row import Row as StoredRow
@@ -27,16 +27,16 @@ from twinstore.scheduler import Run, RunState, RunTrigger, queries
 from twinstore.scheduler.catalog import POLICY_JOBS, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.locks import lock_number
 from twinstore.scheduler.policy_service import job_of
-from twinstore.scheduler.repositories.locks import pauses
+from twinstore.scheduler.repositories.locks import backoff_delays
 from twinstore.scheduler.repositories.schedules import trigger_ref
 from twinstore_postgres.access import statements
 from twinstore_postgres.access.changing import lock_step
 from twinstore_postgres.access.queries import compile_query
 from twinstore_postgres.mapping.codec import Json
-from twinstore_postgres.mapping.owners import ScopeKind
 from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.mapping.tenancy import ScopeKind
 from twinstore_postgres.special.scheduler import with_schedules
-from twinstore_postgres.special.scheduler_claims import hold_statement, lease_statement
+from twinstore_postgres.special.scheduler_claims import lease_statement, lock_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ PAGE: Final = 100
 NUMBER: Final = lock_number("system", "bare")
 TRY: Final = "SELECT pg_try_advisory_lock(%s)"
 UNLOCK: Final = "SELECT pg_advisory_unlock(%s)"
-PATIENCE: Final = 300.0
+TIMEOUT: Final = 300.0
 NAME: Final = "(name)"
 DAY: Final = timedelta(days=1)
 
@@ -83,11 +83,11 @@ SCHEDULE_OF_TRIGGER: Final = OF_TRIGGER.index("schedule_id")
 class BarePostgres(Contender):
     """A worker that is written against psycopg."""
 
-    def __init__(self, places: Places, worker: str) -> None:
+    def __init__(self, endpoints: Endpoints, worker: str) -> None:
         self._stack = ExitStack()
-        self._url = places.app_url
+        self._url = endpoints.app_url
         pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
-            places.app_url, kwargs={"autocommit": True}, min_size=1, max_size=1, open=False
+            endpoints.app_url, kwargs={"autocommit": True}, min_size=1, max_size=1, open=False
         )
         self._pool = self._stack.enter_context(pool)
         self._worker = worker
@@ -126,7 +126,7 @@ class BarePostgres(Contender):
             Kind.FIRE: lambda _: self._fire(list.reverse),
             Kind.FIRE_SPREAD: lambda _: self._fire(shuffle),
             Kind.LOCK: lambda size: self._lock(size, self._kept),
-            Kind.LOCK_ANEW: lambda size: self._lock(size, None),
+            Kind.LOCK_RECONNECT: lambda size: self._lock(size, None),
         }
         chosen, size = steps[work.kind], work.size
         return lambda: chosen(size)
@@ -143,10 +143,10 @@ class BarePostgres(Contender):
         now = datetime.now(UTC)
         until = now + LEASE
         wire = {"lastAttemptAt": now, "updatedAt": now, "leaseExpiresAt": until}
-        told = {"status": "dispatching", "leaseOwner": self._worker, **wire}
-        values = (now, now, self._worker, until, Jsonb(told, dumps=orjson.dumps))
+        new_values = {"status": "dispatching", "leaseOwner": self._worker, **wire}
+        values = (now, now, self._worker, until, Jsonb(new_values, dumps=orjson.dumps))
         with self._pool.connection() as connection:
-            _, found = self._send(connection, SYSTEM, (lease_statement(ScopeKind.EVERYBODY, size), values))
+            _, found = self._send(connection, SYSTEM, (lease_statement(ScopeKind.ANY_TENANT, size), values))
             return found.fetchall()
 
     def _process(self, size: int) -> int:
@@ -157,15 +157,15 @@ class BarePostgres(Contender):
         self._moved(ids, 2, {"status": "submitted", "submittedAt": now}, now)
         return self._moved(ids, 3, {"status": "completed", "completedAt": now}, now)
 
-    def _moved(self, ids: list[str], status: int, told: dict[str, object], now: datetime) -> int:
+    def _moved(self, ids: list[str], status: int, new_values: dict[str, object], now: datetime) -> int:
         """Lock and read some jobs, then write all of each, as the library does."""
         with self._pool.connection() as connection:
-            hold = (hold_statement(ScopeKind.EVERYBODY), (ids,))
+            hold = (lock_statement(ScopeKind.ANY_TENANT), (ids,))
             *_, held = self._send(connection, BEGIN, SYSTEM, hold)
             updates: list[Statement] = []
             for row in held.fetchall():
                 values = list(row)
-                payload = {**row[PAYLOAD], **told, "updatedAt": now}
+                payload = {**row[PAYLOAD], **new_values, "updatedAt": now}
                 for gone in ("leaseOwner", "leaseExpiresAt"):
                     payload.pop(gone, None)
                 values[STATUS], values[UPDATED] = status, now
@@ -215,7 +215,7 @@ class BarePostgres(Contender):
         locks = [
             lock_step(Ref(SCHEDULES, tenant, (key,))),
             lock_step(by_schedule),
-            lock_step(Ref(RUNS, tenant, (run_id,)), tell=True),
+            lock_step(Ref(RUNS, tenant, (run_id,)), with_time=True),
         ]
         _, _, _, held, _ = self._send(connection, BEGIN, scope, *locks)
         trigger = held.fetchone()
@@ -235,7 +235,7 @@ class BarePostgres(Contender):
         """Take the advisory lock, asking again as often as the library does."""
         began = perf_counter()
         own = connection or self._connected()
-        for pause in pauses(monotonic() + PATIENCE):
+        for pause in backoff_delays(monotonic() + TIMEOUT):
             sleep(pause)
             if own.execute(TRY, [NUMBER]).fetchone() == (True,):
                 break

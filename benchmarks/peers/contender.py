@@ -20,8 +20,8 @@ __all__ = [
     "AsyncContender",
     "AsyncStep",
     "Contender",
+    "Endpoints",
     "Kind",
-    "Places",
     "Step",
     "Tally",
     "Watch",
@@ -49,11 +49,11 @@ class Kind(StrEnum):
     FIRE_SPREAD = "fire in an order of its own"
     WORKER = "the worker of a peer"
     LOCK = "lock"
-    LOCK_ANEW = "lock on a connection opened for it"
+    LOCK_RECONNECT = "lock on a connection opened for it"
 
 
 # Seconds that a worker has longer for the first thing it finds: on a busy machine a slice may be too short.
-PATIENCE: Final = 5.0
+FIRST_STEP_GRACE: Final = 5.0
 FIRES: Final = frozenset({Kind.FIRE, Kind.FIRE_SPREAD})
 WAITING: Final = frozenset({Kind.CLAIM, Kind.PROCESS, Kind.WORKER})
 """What is done to jobs that wait already."""
@@ -74,7 +74,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Endpoints:
     """How a worker process reaches the servers.
 
     Attributes:
@@ -121,9 +121,9 @@ class Watch:
         self._processor = process_time()
 
     @property
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether there is time and something left; each worker has a little more time for its first step."""
-        end = self._end if self.tally.units else self._end + PATIENCE
+        end = self._end if self.tally.units else self._end + FIRST_STEP_GRACE
         return self._left.value > 0 and perf_counter() < end
 
     def note(self, units: int, began: float, waited: float | None = None) -> None:
@@ -165,7 +165,7 @@ class Contender(ABC):
         step = self.step(work)
 
         def drive(watch: Watch) -> None:
-            while watch.goes_on:
+            while watch.is_running:
                 began = perf_counter()
                 units = step()
                 watch.note(units, began, self.waited)
@@ -212,7 +212,7 @@ class AsyncContender(ABC):
         step = self._runner.run(self.prepare(work))
 
         async def drive(watch: Watch) -> None:
-            while watch.goes_on:
+            while watch.is_running:
                 began = perf_counter()
                 watch.note(await step(), began)
 

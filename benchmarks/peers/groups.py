@@ -10,11 +10,11 @@ from statistics import quantiles
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.peers.apscheduler_peer import apscheduler_stock
-from benchmarks.peers.contender import FIRES, Kind, Places, Work
-from benchmarks.peers.crew import Crew, Order
+from benchmarks.peers.contender import FIRES, Endpoints, Kind, Work
 from benchmarks.peers.procrastinate_peer import procrastinate_stock
 from benchmarks.peers.servers import Meter
 from benchmarks.peers.stock import Need, mongo_stock, postgres_stock
+from benchmarks.peers.worker_pool import Order, WorkerPool
 from benchmarks.schedule import Case, Group, Sample
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def firing(store: Store) -> Plan:
 
 def locks(store: Store) -> Plan:
     """Return the comparison of the lock with a bare one, and with jobs that exclude each other."""
-    lock, anew = Kind.LOCK, Kind.LOCK_ANEW
+    lock, reconnect = Kind.LOCK, Kind.LOCK_RECONNECT
     opened, kept, jobs = "bare, own connection", "bare, connection kept", "procrastinate, jobs with one lock"
     if not store.has_peers:
         bare = "bare, findOneAndUpdate"
@@ -151,7 +151,7 @@ def locks(store: Store) -> Plan:
         ]
     else:
         entries = [
-            Entry(opened, Work(store.bare, anew)),
+            Entry(opened, Work(store.bare, reconnect)),
             Entry(kept, Work(store.bare, lock)),
             Entry("lock", Work(store.driver, lock), against=(opened, kept, jobs)),
             Entry(jobs, Work("procrastinate", lock)),
@@ -163,7 +163,7 @@ def locks(store: Store) -> Plan:
 class Peers:
     """The workers and what they work on, for the groups of one database; kept open between its groups."""
 
-    crew: Crew
+    worker_pool: WorkerPool
     meter: Meter
     refills: dict[str, Refill] = field(default_factory=dict[str, "Refill"])
 
@@ -181,12 +181,14 @@ class Peers:
         amount = amount_of(entry, options)
         refill = self.refills[entry.work.contender]
         order = Order(entry.work, options.seconds)
-        endless = kind in {Kind.LIFE, Kind.LOCK, Kind.LOCK_ANEW}
+        endless = kind in {Kind.LIFE, Kind.LOCK, Kind.LOCK_RECONNECT}
 
         def run() -> Sample:
             before: list[float] = []
             left = ENDLESS if endless else amount
-            tallies = self.crew.run(order, workers, left, before=lambda: before.append(self.meter.read()))
+            tallies = self.worker_pool.run(
+                order, workers, left, before=lambda: before.append(self.meter.read())
+            )
             return joined(tallies, self.meter.read() - before[0])
 
         return Case(
@@ -240,9 +242,9 @@ def joined(tallies: Sequence[Tally], server: float) -> Sample:
 @contextmanager
 def on_postgres(databases: BenchmarkDatabases, need: Need) -> Iterator[Peers]:
     """Open the workers for PostgreSQL, and fill the tables of all that is installed."""
-    with Crew(places(databases)) as crew:
+    with WorkerPool(endpoints(databases)) as worker_pool:
         ours = postgres_stock(databases, need.jobs, need.schedules)
-        peers = Peers(crew, Meter.of_postgres(databases), {"bare PostgreSQL": ours, "Postgres": ours})
+        peers = Peers(worker_pool, Meter.of_postgres(databases), {"bare PostgreSQL": ours, "Postgres": ours})
         for name, stock in (("procrastinate", procrastinate_stock), ("apscheduler", apscheduler_stock)):
             try:
                 peers.refills[name] = stock(databases, need)
@@ -254,14 +256,14 @@ def on_postgres(databases: BenchmarkDatabases, need: Need) -> Iterator[Peers]:
 @contextmanager
 def on_mongo(databases: BenchmarkDatabases, need: Need) -> Iterator[Peers]:
     """Open the workers for MongoDB, and fill its collections."""
-    with Crew(places(databases)) as crew:
+    with WorkerPool(endpoints(databases)) as worker_pool:
         ours = mongo_stock(databases, need.jobs, need.schedules)
-        yield Peers(crew, Meter.of_mongo(databases), {"bare MongoDB": ours, "Mongo": ours})
+        yield Peers(worker_pool, Meter.of_mongo(databases), {"bare MongoDB": ours, "Mongo": ours})
 
 
-def places(databases: BenchmarkDatabases) -> Places:
+def endpoints(databases: BenchmarkDatabases) -> Endpoints:
     """Return how workers reach the servers."""
-    return Places(
+    return Endpoints(
         mongo_url=databases.mongo_url,
         mongo_database=databases.runs().database.name,
         app_url=databases.app_url,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 import twinstore
-from benchmarks.peers.contender import Contender, Kind, Places, Step, Work
+from benchmarks.peers.contender import Contender, Endpoints, Kind, Step, Work
 from benchmarks.peers.stock import request
 from twinstore.scheduler import PolicyRunJobStatus
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["on_mongo", "on_postgres"]
 
 KEY: Final = "bench"
-PATIENCE: Final = timedelta(minutes=5)
+TIMEOUT: Final = timedelta(minutes=5)
 LEASE: Final = timedelta(minutes=1)
 PAGE: Final = 100
 DISPATCHING, SUBMITTED, COMPLETED = (
@@ -32,21 +32,21 @@ DISPATCHING, SUBMITTED, COMPLETED = (
 )
 
 
-def on_postgres(places: Places, worker: str) -> Library:
+def on_postgres(endpoints: Endpoints, worker: str) -> Library:
     """Open this library on PostgreSQL."""
-    return Library(places, worker, "Postgres")
+    return Library(endpoints, worker, "Postgres")
 
 
-def on_mongo(places: Places, worker: str) -> Library:
+def on_mongo(endpoints: Endpoints, worker: str) -> Library:
     """Open this library on MongoDB."""
-    return Library(places, worker, "Mongo")
+    return Library(endpoints, worker, "Mongo")
 
 
 class Library(Contender):
     """A worker that is written against the repositories."""
 
-    def __init__(self, places: Places, worker: str, driver: str) -> None:
-        self._opened = twinstore.open_storage(places.settings[driver])
+    def __init__(self, endpoints: Endpoints, worker: str, driver: str) -> None:
+        self._opened = twinstore.open_storage(endpoints.settings[driver])
         self._storage = self._opened.scheduler
         self._worker = worker
         self._due: list[Schedule] = []
@@ -110,7 +110,7 @@ class Library(Contender):
 
     def _lock(self, size: int) -> int:
         began = perf_counter()
-        handle = self._storage.locks.acquire(KEY, PATIENCE, lease=LEASE)
+        handle = self._storage.locks.acquire(KEY, TIMEOUT, lease=LEASE)
         self.waited = perf_counter() - began
         handle.release()
         return size

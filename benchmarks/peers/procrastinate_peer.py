@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
 
-from benchmarks.peers.contender import WAITING, AsyncContender, AsyncStep, Kind, Places, Work
+from benchmarks.peers.contender import WAITING, AsyncContender, AsyncStep, Endpoints, Kind, Work
 from benchmarks.peers.stock import Need, emptied, stocked
-from twinstore.scheduler.repositories.locks import pauses
+from twinstore.scheduler.repositories.locks import backoff_delays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,10 +66,10 @@ def procrastinate_stock(databases: BenchmarkDatabases, need: Need) -> Callable[[
 class Procrastinate(AsyncContender):
     """A worker that calls what the worker of procrastinate calls, or that worker itself."""
 
-    def __init__(self, places: Places, worker: str) -> None:
+    def __init__(self, endpoints: Endpoints, worker: str) -> None:
         library: Any = import_module("procrastinate")
         self._succeeded = import_module("procrastinate.jobs").Status.SUCCEEDED
-        connector = library.PsycopgConnector(conninfo=places.superuser_url, min_size=1)
+        connector = library.PsycopgConnector(conninfo=endpoints.superuser_url, min_size=1)
         self._app = library.App(connector=connector)
         self._worker: int | None = None
         self._count = 0
@@ -131,7 +131,7 @@ class Procrastinate(AsyncContender):
 
     async def _lock(self) -> int:
         """Fetch a job that excludes other jobs with its lock, and finish it."""
-        for pause in pauses(float("inf")):
+        for pause in backoff_delays(float("inf")):
             await asyncio.sleep(pause)
             found = await self._fetched()
             if found is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from twinstore.runtime.lazy import face
+from twinstore.runtime.lazy import lazy_exports
 
 # The light ones first: every host imports the plug-ins that are installed, and a name is looked for in this
 # order.
@@ -53,4 +53,4 @@ PARTS: Final = (
     "twinstore.storage.open",
 )
 
-__getattr__, __dir__ = face(__name__, PARTS)
+__getattr__, __dir__ = lazy_exports(__name__, PARTS)

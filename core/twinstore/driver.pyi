@@ -2,26 +2,26 @@
 
 from twinstore.access.defaults import AccessDefaults as AccessDefaults
 from twinstore.access.defaults import Log as Log
-from twinstore.access.defaults import Marking as Marking
-from twinstore.access.defaults import Stepwise as Stepwise
+from twinstore.access.defaults import MarkRule as MarkRule
+from twinstore.access.defaults import PartialProgress as PartialProgress
 from twinstore.access.defaults import append_rows as append_rows
 from twinstore.access.defaults import every_row as every_row
 from twinstore.access.defaults import first_keys as first_keys
 from twinstore.access.defaults import first_readable as first_readable
 from twinstore.access.defaults import highest_number as highest_number
 from twinstore.access.defaults import keys_of as keys_of
-from twinstore.access.defaults import marked_in_portions as marked_in_portions
+from twinstore.access.defaults import mark_in_batches as mark_in_batches
 from twinstore.access.defaults import matches as matches
 from twinstore.access.defaults import sequence_field as sequence_field
 from twinstore.access.errors import NumberTakenError as NumberTakenError
 from twinstore.access.errors import duplicate as duplicate
 from twinstore.access.errors import duplicate_id as duplicate_id
 from twinstore.access.errors import duplicate_value as duplicate_value
-from twinstore.access.errors import forbidden_move as forbidden_move
+from twinstore.access.errors import invalid_transition as invalid_transition
 from twinstore.access.errors import lost_race as lost_race
-from twinstore.access.errors import no_number_left as no_number_left
 from twinstore.access.errors import not_found as not_found
 from twinstore.access.errors import required as required
+from twinstore.access.errors import sequence_exhausted as sequence_exhausted
 from twinstore.access.errors import sequence_taken as sequence_taken
 from twinstore.access.paging import Page as Page
 from twinstore.access.paging import SortKey as SortKey
@@ -33,12 +33,12 @@ from twinstore.access.protocol import UNSET as UNSET
 from twinstore.access.protocol import Access as Access
 from twinstore.access.protocol import Add as Add
 from twinstore.access.protocol import Binding as Binding
-from twinstore.access.protocol import Moment as Moment
+from twinstore.access.protocol import FieldUpdates as FieldUpdates
 from twinstore.access.protocol import Ref as Ref
 from twinstore.access.protocol import Rows as Rows
 from twinstore.access.protocol import Rule as Rule
+from twinstore.access.protocol import ServerClock as ServerClock
 from twinstore.access.protocol import ServerTime as ServerTime
-from twinstore.access.protocol import Sets as Sets
 from twinstore.access.protocol import UniqueKey as UniqueKey
 from twinstore.access.protocol import Unset as Unset
 from twinstore.access.protocol import Values as Values
@@ -49,10 +49,10 @@ from twinstore.access.query import build_query as build_query
 from twinstore.access.query import label_of_value as label_of_value
 from twinstore.access.query import limit_argument as limit_argument
 from twinstore.access.retry import CONTENTION_SECONDS as CONTENTION_SECONDS
-from twinstore.access.retry import TURNS as TURNS
-from twinstore.access.retry import Turns as Turns
-from twinstore.access.retry import pauses as pauses
-from twinstore.access.retry import repeat as repeat
+from twinstore.access.retry import RETRY_QUEUES as RETRY_QUEUES
+from twinstore.access.retry import RetryQueues as RetryQueues
+from twinstore.access.retry import backoff_delays as backoff_delays
+from twinstore.access.retry import retry as retry
 from twinstore.access.scope import SYSTEM_TENANT as SYSTEM_TENANT
 from twinstore.access.scope import UNBOUND as UNBOUND
 from twinstore.access.scope import Scope as Scope
@@ -78,14 +78,14 @@ from twinstore.access.unit_state import UnitState as UnitState
 from twinstore.access.unit_state import write_refused as write_refused
 from twinstore.access.unit_state import wrong_handle as wrong_handle
 from twinstore.bulk.corruption import STORED_NULL as STORED_NULL
-from twinstore.bulk.corruption import Planter as Planter
-from twinstore.bulk.corruption import PlantRefusedError as PlantRefusedError
+from twinstore.bulk.corruption import CorruptionRefusedError as CorruptionRefusedError
+from twinstore.bulk.corruption import CorruptionWriter as CorruptionWriter
+from twinstore.bulk.corruption import DuplicateMember as DuplicateMember
 from twinstore.bulk.corruption import RawRow as RawRow
 from twinstore.bulk.corruption import Role as Role
 from twinstore.bulk.corruption import SchemaPart as SchemaPart
 from twinstore.bulk.corruption import StoredPlace as StoredPlace
-from twinstore.bulk.corruption import Twice as Twice
-from twinstore.bulk.port import NOTHING_BESIDE as NOTHING_BESIDE
+from twinstore.bulk.port import NO_ADDITIONAL_VALUES as NO_ADDITIONAL_VALUES
 from twinstore.bulk.port import BulkPort as BulkPort
 from twinstore.bulk.port import BulkView as BulkView
 from twinstore.bulk.port import Cell as Cell
@@ -94,6 +94,7 @@ from twinstore.bulk.port import Conflict as Conflict
 from twinstore.bulk.port import Counted as Counted
 from twinstore.bulk.port import Digestible as Digestible
 from twinstore.bulk.port import ImportOutcome as ImportOutcome
+from twinstore.bulk.port import Inventory as Inventory
 from twinstore.bulk.port import Key as Key
 from twinstore.bulk.port import KeyRange as KeyRange
 from twinstore.bulk.port import NoDigests as NoDigests
@@ -104,7 +105,6 @@ from twinstore.bulk.port import RangeWriter as RangeWriter
 from twinstore.bulk.port import Record as Record
 from twinstore.bulk.port import Rejected as Rejected
 from twinstore.bulk.port import ScanRow as ScanRow
-from twinstore.bulk.port import Survey as Survey
 from twinstore.bulk.rows import LONGEST_READABLE as LONGEST_READABLE
 from twinstore.bulk.rows import MARK as MARK
 from twinstore.bulk.rows import NUMBERS as NUMBERS
@@ -115,10 +115,10 @@ from twinstore.bulk.rows import content_without as content_without
 from twinstore.bulk.rows import has_marks as has_marks
 from twinstore.bulk.rows import marked as marked
 from twinstore.bulk.rows import unmarked as unmarked
-from twinstore.bulk.unique_moves import HELD as HELD
-from twinstore.bulk.unique_moves import Obstacle as Obstacle
-from twinstore.bulk.unique_moves import obstacles as obstacles
-from twinstore.bulk.unique_moves import reason_of_obstacle as reason_of_obstacle
+from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN as UNIQUE_VALUE_TAKEN
+from twinstore.bulk.unique_moves import UniqueConflict as UniqueConflict
+from twinstore.bulk.unique_moves import conflict_reason as conflict_reason
+from twinstore.bulk.unique_moves import unique_conflicts as unique_conflicts
 from twinstore.bulk.unique_moves import unique_keys as unique_keys
 from twinstore.catalog.conditions import After as After
 from twinstore.catalog.conditions import AtLeast as AtLeast
@@ -131,10 +131,10 @@ from twinstore.catalog.conditions import IsNull as IsNull
 from twinstore.catalog.conditions import IsPresent as IsPresent
 from twinstore.catalog.conditions import OneOf as OneOf
 from twinstore.catalog.entity import NAME as NAME
+from twinstore.catalog.entity import CopyPolicy as CopyPolicy
 from twinstore.catalog.entity import Derived as Derived
 from twinstore.catalog.entity import Entity as Entity
 from twinstore.catalog.entity import Layout as Layout
-from twinstore.catalog.entity import LifeInCopy as LifeInCopy
 from twinstore.catalog.entity import Marker as Marker
 from twinstore.catalog.entity import Module as Module
 from twinstore.catalog.entity import Parent as Parent
@@ -209,8 +209,8 @@ from twinstore.migrations.migration import SchemaSnapshot as SchemaSnapshot
 from twinstore.migrations.migration import SessionDefaults as SessionDefaults
 from twinstore.migrations.migration import TakesSnapshots as TakesSnapshots
 from twinstore.migrations.migration import consent_required as consent_required
-from twinstore.migrations.migration import migrating as migrating
-from twinstore.migrations.migration import standing as standing
+from twinstore.migrations.migration import logs_migration as logs_migration
+from twinstore.migrations.migration import migration_problems as migration_problems
 from twinstore.migrations.migration import without_consent as without_consent
 from twinstore.models.canonical import CanonicalJsonSerializer as CanonicalJsonSerializer
 from twinstore.models.canonical import CanonicalModel as CanonicalModel
@@ -272,9 +272,9 @@ from twinstore.models.shapes import has_floats as has_floats
 from twinstore.models.shapes import holds_floats as holds_floats
 from twinstore.models.shapes import instant_paths as instant_paths
 from twinstore.models.shapes import is_whole as is_whole
-from twinstore.models.shapes import left_out_values as left_out_values
 from twinstore.models.shapes import lossy_map as lossy_map
-from twinstore.models.shapes import names_lost as names_lost
+from twinstore.models.shapes import lossy_map_reason as lossy_map_reason
+from twinstore.models.shapes import omitted_values as omitted_values
 from twinstore.models.shapes import shapes_of as shapes_of
 from twinstore.models.shapes import variants_of as variants_of
 from twinstore.plugins.access_backend import AccessBackend as AccessBackend
@@ -282,7 +282,7 @@ from twinstore.plugins.backend import BACKEND_API_VERSION as BACKEND_API_VERSION
 from twinstore.plugins.backend import BackendSpec as BackendSpec
 from twinstore.plugins.backend import Capabilities as Capabilities
 from twinstore.plugins.backend import ModuleBackend as ModuleBackend
-from twinstore.plugins.backend import OpenPlanter as OpenPlanter
+from twinstore.plugins.backend import OpenCorruptionWriter as OpenCorruptionWriter
 from twinstore.plugins.backend import OpenRequest as OpenRequest
 from twinstore.plugins.drivers import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 from twinstore.plugins.drivers import BackendHooks as BackendHooks
@@ -311,23 +311,23 @@ from twinstore.plugins.resources import SharedResources as SharedResources
 from twinstore.plugins.settings import BackendSettings as BackendSettings
 from twinstore.runtime.cancellation import RunningCall as RunningCall
 from twinstore.runtime.cancellation import cancellable as cancellable
-from twinstore.runtime.cancellation import given_up as given_up
+from twinstore.runtime.cancellation import cancelled as cancelled
 from twinstore.runtime.cancellation import running_call as running_call
 from twinstore.runtime.forks import ForkSafeLock as ForkSafeLock
-from twinstore.runtime.forks import OwnProcess as OwnProcess
+from twinstore.runtime.forks import NotPicklable as NotPicklable
+from twinstore.runtime.forks import ProcessGuard as ProcessGuard
 from twinstore.runtime.forks import Renewable as Renewable
-from twinstore.runtime.forks import StaysInProcess as StaysInProcess
-from twinstore.runtime.forks import ending as ending
-from twinstore.runtime.forks import keep as keep
-from twinstore.runtime.forks import of_one_process as of_one_process
+from twinstore.runtime.forks import cleanup_unless_forked as cleanup_unless_forked
+from twinstore.runtime.forks import guard_stream as guard_stream
 from twinstore.runtime.forks import renew_in_child as renew_in_child
-from twinstore.runtime.service_log import PAUSE_SECONDS as PAUSE_SECONDS
+from twinstore.runtime.forks import retain as retain
+from twinstore.runtime.service_log import LOG_INTERVAL_SECONDS as LOG_INTERVAL_SECONDS
 from twinstore.runtime.service_log import Limiter as Limiter
-from twinstore.runtime.service_log import note_back as note_back
-from twinstore.runtime.service_log import note_connected as note_connected
-from twinstore.runtime.service_log import note_lost as note_lost
-from twinstore.runtime.service_log import note_lost_race as note_lost_race
-from twinstore.runtime.service_log import note_ready as note_ready
+from twinstore.runtime.service_log import log_connected as log_connected
+from twinstore.runtime.service_log import log_lost_race as log_lost_race
+from twinstore.runtime.service_log import log_ready as log_ready
+from twinstore.runtime.service_log import log_recovered as log_recovered
+from twinstore.runtime.service_log import log_unavailable as log_unavailable
 from twinstore.storage.module import ModuleStorage as ModuleStorage
 from twinstore.storage.module import SessionFactory as SessionFactory
 from twinstore.storage.open import Storage as Storage
@@ -343,28 +343,28 @@ __all__: list[str] = [
     "DEEPEST",
     "ENTRY_POINT_GROUP",
     "EVERYWHERE",
-    "HELD",
     "INT32_MAX",
     "INT64_MAX",
     "INT64_MIN",
     "LARGE_TEXT",
     "LEDGER_MODULE",
+    "LOG_INTERVAL_SECONDS",
     "LONGEST_READABLE",
     "LONGEST_TEXT",
     "MARK",
     "MODULE_GROUP",
     "NAME",
-    "NOTHING_BESIDE",
+    "NO_ADDITIONAL_VALUES",
     "NO_STORAGE",
     "NO_TENANT",
     "NUMBERS",
-    "PAUSE_SECONDS",
+    "RETRY_QUEUES",
     "SECRET_BYTES",
     "SESSION_OR_UNIT",
     "STORED_NULL",
     "SYSTEM_TENANT",
-    "TURNS",
     "UNBOUND",
+    "UNIQUE_VALUE_TAKEN",
     "UNKNOWN_TENANT",
     "UNSET",
     "Access",
@@ -398,6 +398,9 @@ __all__: list[str] = [
     "ConflictLine",
     "Consent",
     "CopyJob",
+    "CopyPolicy",
+    "CorruptionRefusedError",
+    "CorruptionWriter",
     "Count",
     "Count32",
     "Counted",
@@ -413,9 +416,11 @@ __all__: list[str] = [
     "DocumentUnit",
     "DocumentView",
     "DocumentWriter",
+    "DuplicateMember",
     "Entity",
     "Equals",
     "FieldShape",
+    "FieldUpdates",
     "FixedClock",
     "Flag",
     "ForkSafeLock",
@@ -425,6 +430,7 @@ __all__: list[str] = [
     "Index",
     "Initializer",
     "Int64",
+    "Inventory",
     "IsNull",
     "IsPresent",
     "JobState",
@@ -439,15 +445,14 @@ __all__: list[str] = [
     "Layout",
     "Lease",
     "Ledger",
-    "LifeInCopy",
     "Lifetime",
     "Limiter",
     "Log",
     "LowerKeyMap",
     "LowerKeyObject",
     "ManualClock",
+    "MarkRule",
     "Marker",
-    "Marking",
     "MigrationDraft",
     "MigrationReport",
     "MigrationState",
@@ -459,29 +464,27 @@ __all__: list[str] = [
     "ModuleSettings",
     "ModuleSpec",
     "ModuleStorage",
-    "Moment",
     "Name",
     "NoDigests",
+    "NotPicklable",
     "Number",
     "NumberTakenError",
-    "Obstacle",
     "OnConflict",
     "OneOf",
     "OneTable",
-    "OpenPlanter",
+    "OpenCorruptionWriter",
     "OpenRequest",
     "OptionalReference",
     "OptionalText",
     "Original",
-    "OwnProcess",
     "Owner",
     "Page",
     "Parent",
-    "PlantRefusedError",
-    "Planter",
+    "PartialProgress",
     "Position",
     "PositiveInt",
     "PositiveInt32",
+    "ProcessGuard",
     "QuarantineLine",
     "Query",
     "RangeDigests",
@@ -498,6 +501,7 @@ __all__: list[str] = [
     "Renewable",
     "ReportsDefaults",
     "Retention",
+    "RetryQueues",
     "Role",
     "Row",
     "RowLocks",
@@ -512,23 +516,20 @@ __all__: list[str] = [
     "Script",
     "ScriptInitializer",
     "Seconds",
+    "ServerClock",
     "ServerTime",
     "SessionDefaults",
     "SessionFactory",
-    "Sets",
     "SharedResources",
     "SimpleIdentifier",
     "SortKey",
     "SortValue",
     "SqlText",
-    "StaysInProcess",
-    "Stepwise",
     "Storage",
     "StoreKind",
     "StoredOwner",
     "StoredPlace",
     "StringSet",
-    "Survey",
     "SystemClock",
     "TakesSnapshots",
     "Tenancy",
@@ -541,9 +542,8 @@ __all__: list[str] = [
     "Timestamp",
     "Trimmed",
     "TrimmedKeyMap",
-    "Turns",
-    "Twice",
     "UndecodableRow",
+    "UniqueConflict",
     "UniqueKey",
     "UnitState",
     "Unset",
@@ -551,6 +551,7 @@ __all__: list[str] = [
     "VariantModel",
     "WritingOperation",
     "append_rows",
+    "backoff_delays",
     "base64_pieces",
     "batch_size_argument",
     "broken_modules",
@@ -558,8 +559,11 @@ __all__: list[str] = [
     "built_modules",
     "can_bound",
     "cancellable",
+    "cancelled",
     "checked_number",
+    "cleanup_unless_forked",
     "complete_modules",
+    "conflict_reason",
     "consent_required",
     "content_digest",
     "content_without",
@@ -578,16 +582,14 @@ __all__: list[str] = [
     "duration_argument",
     "encode",
     "encode_token",
-    "ending",
     "every_row",
     "explain",
     "first_keys",
     "first_readable",
     "flag_argument",
-    "forbidden_move",
     "format_timestamp",
     "function_argument",
-    "given_up",
+    "guard_stream",
     "has_floats",
     "has_marks",
     "highest_number",
@@ -598,40 +600,38 @@ __all__: list[str] = [
     "instant_argument",
     "instant_paths",
     "int64",
+    "invalid_transition",
     "is_empty",
     "is_present",
     "is_whole",
-    "keep",
     "keys_of",
     "label_of_value",
-    "left_out_values",
     "limit_argument",
     "list_backends",
     "load_backend",
     "loads",
+    "log_connected",
+    "log_lost_race",
+    "log_ready",
+    "log_recovered",
+    "log_unavailable",
+    "logs_migration",
     "lossy_map",
+    "lossy_map_reason",
     "lost_race",
+    "mark_in_batches",
     "marked",
-    "marked_in_portions",
     "matches",
     "member_argument",
     "members_argument",
-    "migrating",
+    "migration_problems",
     "module_plugin",
     "module_plugins",
     "module_spec",
-    "names_lost",
-    "no_number_left",
     "normalised_object",
     "not_found",
-    "note_back",
-    "note_connected",
-    "note_lost",
-    "note_lost_race",
-    "note_ready",
     "object_argument",
-    "obstacles",
-    "of_one_process",
+    "omitted_values",
     "open_module",
     "open_storage",
     "opened",
@@ -641,25 +641,25 @@ __all__: list[str] = [
     "owner_of",
     "parse_json",
     "parse_timestamp",
-    "pauses",
     "plain_utc",
-    "reason_of_obstacle",
     "refuse_patched_threads",
     "renew_in_child",
-    "repeat",
     "required",
+    "retain",
+    "retry",
     "row_of_json",
     "running_call",
+    "sequence_exhausted",
     "sequence_field",
     "sequence_taken",
     "shapes_of",
     "sort_key",
-    "standing",
     "system_scope_openings",
     "text",
     "text_argument",
     "truncate_to_millisecond",
     "truncated",
+    "unique_conflicts",
     "unique_keys",
     "unmarked",
     "uuid",

@@ -332,14 +332,14 @@ class EffectKind(StrEnum):
     DROP = "drop"
 
 
-VERBS: Final = {
+EFFECT_TEXTS: Final = {
     EffectKind.TTL: "remove {rows} of {name} at once",
     EffectKind.VALIDATOR: "refuse the next write of {rows} of {name}",
     EffectKind.RLS: "hide {rows} of {name} from clients that do not set app.tenant_id",
     EffectKind.DROP: "drop {rows} of {name}, which may be nowhere else",
 }
 # Refused and hidden rows are still there; these are not.
-LOSING: Final = frozenset({EffectKind.TTL, EffectKind.DROP})
+DESTRUCTIVE_EFFECTS: Final = frozenset({EffectKind.TTL, EffectKind.DROP})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +361,9 @@ class Effect:
     def text(self) -> str:
         """What the server would do, as the end of a sentence."""
         number = f"more than {self.rows:,}" if self.more else f"{self.rows:,}"
-        return VERBS[self.kind].format(rows=f"{number} row{'' if self.rows == 1 else 's'}", name=self.name)
+        return EFFECT_TEXTS[self.kind].format(
+            rows=f"{number} row{'' if self.rows == 1 else 's'}", name=self.name
+        )
 
     @property
     def option(self) -> str:

@@ -2,15 +2,15 @@
 
 from twinstore.access.defaults import AccessDefaults as AccessDefaults
 from twinstore.access.defaults import Log as Log
-from twinstore.access.defaults import Marking as Marking
-from twinstore.access.defaults import Stepwise as Stepwise
+from twinstore.access.defaults import MarkRule as MarkRule
+from twinstore.access.defaults import PartialProgress as PartialProgress
 from twinstore.access.defaults import append_rows as append_rows
 from twinstore.access.defaults import every_row as every_row
 from twinstore.access.defaults import first_keys as first_keys
 from twinstore.access.defaults import first_readable as first_readable
 from twinstore.access.defaults import highest_number as highest_number
 from twinstore.access.defaults import keys_of as keys_of
-from twinstore.access.defaults import marked_in_portions as marked_in_portions
+from twinstore.access.defaults import mark_in_batches as mark_in_batches
 from twinstore.access.defaults import matches as matches
 from twinstore.access.defaults import sequence_field as sequence_field
 from twinstore.access.paging import Page as Page
@@ -23,12 +23,12 @@ from twinstore.access.protocol import UNSET as UNSET
 from twinstore.access.protocol import Access as Access
 from twinstore.access.protocol import Add as Add
 from twinstore.access.protocol import Binding as Binding
-from twinstore.access.protocol import Moment as Moment
+from twinstore.access.protocol import FieldUpdates as FieldUpdates
 from twinstore.access.protocol import Ref as Ref
 from twinstore.access.protocol import Rows as Rows
 from twinstore.access.protocol import Rule as Rule
+from twinstore.access.protocol import ServerClock as ServerClock
 from twinstore.access.protocol import ServerTime as ServerTime
-from twinstore.access.protocol import Sets as Sets
 from twinstore.access.protocol import UniqueKey as UniqueKey
 from twinstore.access.protocol import Unset as Unset
 from twinstore.access.protocol import Values as Values
@@ -43,10 +43,10 @@ from twinstore.access.repository import Repository as Repository
 from twinstore.access.results import check_written as check_written
 from twinstore.access.results import checked as checked
 from twinstore.access.retry import CONTENTION_SECONDS as CONTENTION_SECONDS
-from twinstore.access.retry import TURNS as TURNS
-from twinstore.access.retry import Turns as Turns
-from twinstore.access.retry import pauses as pauses
-from twinstore.access.retry import repeat as repeat
+from twinstore.access.retry import RETRY_QUEUES as RETRY_QUEUES
+from twinstore.access.retry import RetryQueues as RetryQueues
+from twinstore.access.retry import backoff_delays as backoff_delays
+from twinstore.access.retry import retry as retry
 from twinstore.access.scope import SYSTEM_TENANT as SYSTEM_TENANT
 from twinstore.access.scope import UNBOUND as UNBOUND
 from twinstore.access.scope import Scope as Scope
@@ -76,10 +76,10 @@ from twinstore.catalog.conditions import IsNull as IsNull
 from twinstore.catalog.conditions import IsPresent as IsPresent
 from twinstore.catalog.conditions import OneOf as OneOf
 from twinstore.catalog.entity import NAME as NAME
+from twinstore.catalog.entity import CopyPolicy as CopyPolicy
 from twinstore.catalog.entity import Derived as Derived
 from twinstore.catalog.entity import Entity as Entity
 from twinstore.catalog.entity import Layout as Layout
-from twinstore.catalog.entity import LifeInCopy as LifeInCopy
 from twinstore.catalog.entity import Marker as Marker
 from twinstore.catalog.entity import Module as Module
 from twinstore.catalog.entity import Parent as Parent
@@ -177,14 +177,14 @@ from twinstore.models.rules import PresentExactlyWhen as PresentExactlyWhen
 from twinstore.models.rules import PresentIn as PresentIn
 from twinstore.models.rules import RequiresEntry as RequiresEntry
 from twinstore.models.rules import SumAtMost as SumAtMost
-from twinstore.models.rules import asked_without as asked_without
 from twinstore.models.rules import body_of as body_of
 from twinstore.models.rules import check_fields as check_fields
 from twinstore.models.rules import field_types as field_types
 from twinstore.models.rules import filled_from as filled_from
 from twinstore.models.rules import first_broken as first_broken
-from twinstore.models.rules import note_body as note_body
+from twinstore.models.rules import record_body as record_body
 from twinstore.models.rules import validator_of as validator_of
+from twinstore.models.rules import when_missing as when_missing
 from twinstore.models.shapes import FieldShape as FieldShape
 from twinstore.models.shapes import Kind as Kind
 from twinstore.models.shapes import VariantModel as VariantModel
@@ -192,9 +192,9 @@ from twinstore.models.shapes import has_floats as has_floats
 from twinstore.models.shapes import holds_floats as holds_floats
 from twinstore.models.shapes import instant_paths as instant_paths
 from twinstore.models.shapes import is_whole as is_whole
-from twinstore.models.shapes import left_out_values as left_out_values
 from twinstore.models.shapes import lossy_map as lossy_map
-from twinstore.models.shapes import names_lost as names_lost
+from twinstore.models.shapes import lossy_map_reason as lossy_map_reason
+from twinstore.models.shapes import omitted_values as omitted_values
 from twinstore.models.shapes import shapes_of as shapes_of
 from twinstore.models.shapes import variants_of as variants_of
 from twinstore.plugins.checks import Cutoffs as Cutoffs
@@ -208,7 +208,7 @@ from twinstore.plugins.checks import TrialStep as TrialStep
 from twinstore.plugins.checks import expect as expect
 from twinstore.plugins.checks import never_committed as never_committed
 from twinstore.plugins.checks import paged as paged
-from twinstore.plugins.checks import whole as whole
+from twinstore.plugins.checks import single_page as single_page
 from twinstore.plugins.module_spec import ModuleSpec as ModuleSpec
 from twinstore.plugins.modules import MODULE_GROUP as MODULE_GROUP
 from twinstore.plugins.modules import ModulePlugin as ModulePlugin
@@ -240,8 +240,8 @@ __all__: list[str] = [
     "NO_STORAGE",
     "NO_TENANT",
     "PURGE",
+    "RETRY_QUEUES",
     "SYSTEM_TENANT",
-    "TURNS",
     "UNBOUND",
     "UNKNOWN_TENANT",
     "UNSET",
@@ -262,6 +262,7 @@ __all__: list[str] = [
     "Comparison",
     "Condition",
     "ConfigPath",
+    "CopyPolicy",
     "Count",
     "Count32",
     "Cutoffs",
@@ -277,6 +278,7 @@ __all__: list[str] = [
     "FieldDerived",
     "FieldShape",
     "FieldTypes",
+    "FieldUpdates",
     "FilledFrom",
     "FirstOf",
     "FixedClock",
@@ -294,7 +296,6 @@ __all__: list[str] = [
     "Kind",
     "Layout",
     "LengthAtMost",
-    "LifeInCopy",
     "Limit",
     "ListQuery",
     "ListedRow",
@@ -302,8 +303,8 @@ __all__: list[str] = [
     "LowerKeyMap",
     "LowerKeyObject",
     "ManualClock",
+    "MarkRule",
     "Marker",
-    "Marking",
     "ModelRule",
     "Module",
     "ModuleChecks",
@@ -312,7 +313,6 @@ __all__: list[str] = [
     "ModuleSettings",
     "ModuleSpec",
     "ModuleStorage",
-    "Moment",
     "Name",
     "NotBefore",
     "Number",
@@ -323,6 +323,7 @@ __all__: list[str] = [
     "Owner",
     "Page",
     "Parent",
+    "PartialProgress",
     "PositiveInt",
     "PositiveInt32",
     "PresentExactlyIn",
@@ -335,20 +336,20 @@ __all__: list[str] = [
     "Repository",
     "RequiresEntry",
     "Retention",
+    "RetryQueues",
     "Row",
     "Rows",
     "Rule",
     "SchemaVersion",
     "Scope",
     "Seconds",
+    "ServerClock",
     "ServerTime",
     "SessionFactory",
-    "Sets",
     "SimpleIdentifier",
     "SmokeTest",
     "SortKey",
     "SortValue",
-    "Stepwise",
     "StoreKind",
     "StoredList",
     "StoredOwner",
@@ -367,7 +368,6 @@ __all__: list[str] = [
     "TrialStep",
     "Trimmed",
     "TrimmedKeyMap",
-    "Turns",
     "UndecodableRow",
     "Unique",
     "UniqueKey",
@@ -376,7 +376,7 @@ __all__: list[str] = [
     "VariantModel",
     "WritingOperation",
     "append_rows",
-    "asked_without",
+    "backoff_delays",
     "batch_size_argument",
     "body_of",
     "broken_modules",
@@ -418,30 +418,30 @@ __all__: list[str] = [
     "is_whole",
     "keys_of",
     "label_of_value",
-    "left_out_values",
     "limit_argument",
     "lossy_map",
-    "marked_in_portions",
+    "lossy_map_reason",
+    "mark_in_batches",
     "matches",
     "member_argument",
     "members_argument",
     "module_plugin",
     "module_plugins",
     "module_spec",
-    "names_lost",
     "never_committed",
-    "note_body",
     "object_argument",
+    "omitted_values",
     "optional_reference_argument",
     "optional_text_argument",
     "options_argument",
     "owner_of",
     "paged",
     "parse_timestamp",
-    "pauses",
-    "repeat",
+    "record_body",
+    "retry",
     "sequence_field",
     "shapes_of",
+    "single_page",
     "system_scope_openings",
     "text",
     "text_argument",
@@ -449,7 +449,7 @@ __all__: list[str] = [
     "uuid",
     "validator_of",
     "variants_of",
-    "whole",
+    "when_missing",
     "whole_argument",
     "without_repeats",
 ]

@@ -100,7 +100,7 @@ def found() -> Iterator[list[Surface]]:
     asyncio.run(opened.close())
 
 
-def test_every_difference_is_told_and_none_that_is_told_is_gone(found: list[Surface]) -> None:
+def test_every_difference_is_documented_and_no_documented_one_is_gone(found: list[Surface]) -> None:
     told = {name for name in CHANGED if not name.startswith("add_")}
     assert {name for surface in found for name in changed(surface)} == told | NOT_FOR_HOSTS
     assert {name for surface in found for name in added(surface)} == {*ADDED}

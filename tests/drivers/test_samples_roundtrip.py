@@ -13,7 +13,7 @@ from pymongo import MongoClient
 
 import twinstore
 from docs.parts.samples import SAMPLES, folder_of, samples_of
-from tests.support.databases import DRIVERS, fresh_settings, kept
+from tests.support.databases import DRIVERS, fresh_settings, without_retention
 from twinstore import scheduler
 from twinstore.errors import TwinstoreError
 from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
@@ -119,7 +119,7 @@ def test_a_stored_sample_comes_back_byte_for_byte(
 
 def test_the_stored_document_of_mongodb_is_the_sample(mongo_database: MongoDatabase) -> None:
     with (
-        twinstore.open_storage(kept(mongo_database.config)) as storage,
+        twinstore.open_storage(without_retention(mongo_database.config)) as storage,
         closing(MongoClient[dict[str, Any]](mongo_database.url)) as client,
     ):
         for sample in samples(SCHEDULER_EXAMPLES):

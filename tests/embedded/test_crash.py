@@ -103,7 +103,7 @@ def test_servers_end_with_their_owner_when_it_ends_well(directory: Path) -> None
         assert not any(is_alive(pid) for pid in pids)
 
 
-def test_whoever_finds_an_orphan_becomes_its_owner(directory: Path) -> None:
+def test_a_process_that_finds_an_orphan_becomes_its_owner(directory: Path) -> None:
     server = twinstore_embedded.start_mongo(directory)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()

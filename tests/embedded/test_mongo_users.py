@@ -41,7 +41,7 @@ def forget(server: MongoServer, **changes: object) -> None:
 
 
 @pytest.mark.smoke
-def test_nobody_reads_without_a_login_and_a_reader_cannot_write(directory: Path) -> None:
+def test_reading_requires_a_login_and_a_reader_cannot_write(directory: Path) -> None:
     server = twinstore_embedded.start_mongo(directory, users=True)
     with MongoClient[dict[str, Any]](server.url) as client:
         client["mine"]["rows"].insert_one({"_id": 1})
@@ -79,14 +79,14 @@ def test_a_restart_keeps_the_users_also_on_another_port(directory: Path) -> None
         client["mine"]["rows"].insert_one({"_id": 1})
 
 
-def test_it_runs_beside_the_servers_without_users_and_is_stopped_with_them(directory: Path) -> None:
+def test_it_runs_next_to_the_servers_without_users_and_is_stopped_with_them(directory: Path) -> None:
     guarded = twinstore_embedded.start_mongo(directory, users=True)
     plain = twinstore_embedded.start_mongo(directory)
     assert guarded.home != plain.home
     assert twinstore_embedded.stop(directory) == ("mongo", "mongo-users")
 
 
-def test_a_lost_password_is_told_with_the_way_out(directory: Path) -> None:
+def test_a_lost_password_is_reported_with_the_remedy(directory: Path) -> None:
     server = twinstore_embedded.start_mongo(directory, users=True)
     server.stop()
     forget(server, passwords={})

@@ -161,7 +161,7 @@ def test_a_block_stops_what_it_started_and_leaves_what_ran_before(directory: Pat
     assert not is_alive(running.postgres.pid)
 
 
-def test_a_server_that_somebody_asked_to_stay_outlives_the_block(directory: Path) -> None:
+def test_a_server_that_another_caller_keeps_running_outlives_the_block(directory: Path) -> None:
     with twinstore_embedded.servers(directory, durable=False) as running:
         start_elsewhere(directory)
     assert is_alive(running.mongo.pid)

@@ -90,7 +90,7 @@ def test_an_occupied_port_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         assert on_free_port(preferred, lambda _: True) != preferred
 
 
-def test_a_port_lost_to_somebody_faster_is_replaced() -> None:
+def test_a_port_lost_to_a_faster_process_is_replaced() -> None:
     tried: list[int] = []
 
     def launch(port: int) -> bool:
@@ -117,7 +117,7 @@ def test_losing_every_port_is_an_error() -> None:
     ],
     ids=["fresh", "somebody keeps it", "orphan", "owner lives", "asked to stay", "fresh and to stay"],
 )
-def test_a_server_belongs_to_its_starter_unless_it_shall_stay(
+def test_a_server_belongs_to_its_starter_unless_it_must_keep_running(
     tmp_path: Path, *, owner: int | None, owned: bool, launched: bool, mine: bool, after: int | None
 ) -> None:
     save_state(tmp_path, ServerState(owner=owner))

@@ -118,7 +118,7 @@ def test_root_opens_its_own_parents_for_postgres_only_to_pass_through(closed: Pa
 
 
 @pytest.mark.smoke
-def test_root_does_not_open_the_directory_of_somebody_else(closed: Path) -> None:
+def test_root_does_not_open_the_directory_of_another_user(closed: Path) -> None:
     shutil.chown(closed, "nobody")
     with pytest.raises(ConfigurationError, match=f"chmod o\\+x {closed}"):
         twinstore_embedded.start_postgres(closed / "data")

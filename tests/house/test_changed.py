@@ -132,7 +132,7 @@ def test_changes_on_main_count_from_the_last_commit_that_passed(
     passed = tmp_path / "kept" / "passed"
     with pytest.raises(NotKnownError, match="make test has not passed here yet"):
         base(checkout, passed)
-    noting = changed.Passed(passed)
+    noting = changed.PassedCommitPlugin(passed)
     noting.pytest_sessionfinish(pytest.ExitCode.TESTS_FAILED)
     assert not passed.exists()
     noting.pytest_sessionfinish(pytest.ExitCode.OK)

@@ -18,7 +18,7 @@ from tests.support import forked
 from tests.support.forked import LOGGERS, log_as_before
 from tests.support.server_supervisor import ROOT
 from twinstore_backfill.cli import main
-from twinstore_backfill.process.messages import chosen
+from twinstore_backfill.process.messages import message_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,10 +154,14 @@ def test_the_files_that_start_our_command_as_a_new_process_are_the_listed_ones()
 
 def state() -> tuple[object, ...]:
     """Return what a command changes."""
-    return logging.getLogger().handlers[:], [logging.getLogger(name).level for name in LOGGERS], chosen()
+    return (
+        logging.getLogger().handlers[:],
+        [logging.getLogger(name).level for name in LOGGERS],
+        message_settings(),
+    )
 
 
-def test_whoever_logs_after_a_command_does_so_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+def test_logging_after_a_command_works_as_before(capsys: pytest.CaptureFixture[str]) -> None:
     before = state()
     with log_as_before():
         assert main(["--debug", "--log-format", "json", "backends"]) == 0

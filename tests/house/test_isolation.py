@@ -26,7 +26,7 @@ from tests.support.databases import (
     MongoServer,
     PostgresDatabase,
     PostgresServer,
-    kept,
+    without_retention,
 )
 from tests.support.server_supervisor import run_id
 from twinstore.fast.library import fast_path
@@ -143,7 +143,7 @@ def pool(mongo_server: MongoServer, run_directory: Path) -> Iterator[MigratedDat
         mongo_server.client.drop_database(name)
 
 
-def given_back(pool: MigratedDatabases, change: Callable[[MongoDatabase], object]) -> MongoDatabase:
+def lossless_document(pool: MigratedDatabases, change: Callable[[MongoDatabase], object]) -> MongoDatabase:
     """Return a database that was changed and nevertheless kept."""
     for _ in range(ROUNDS):
         database = pool.take()
@@ -157,16 +157,16 @@ def test_a_database_is_given_again_without_row_and_without_a_collection_of_the_t
     pool: MigratedDatabases, mongo_server: MongoServer
 ) -> None:
     def use(database: MongoDatabase) -> None:
-        with twinstore.open_storage(kept(database.config)) as storage:
+        with twinstore.open_storage(without_retention(database.config)) as storage:
             storage.scheduler.runs.create(make_run("acme", "r-1"))
         mongo_server.client[database.name]["own"].insert_one({"_id": 1})
 
-    kept_one = given_back(pool, use)
+    kept_one = lossless_document(pool, use)
     assert pool.take() == kept_one
     found = mongo_server.client[kept_one.name]
     assert [name for name in found.list_collection_names() if found[name].find_one()] == [LEDGER]
     assert "own" not in found.list_collection_names()
-    with twinstore.open_storage(kept(kept_one.config)) as storage:
+    with twinstore.open_storage(without_retention(kept_one.config)) as storage:
         report = storage.scheduler.initializer.ensure_migrations()
     assert (report.applied, report.changes, report.unknown) == ((), (), ())
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import twinstore
-from twinstore import driver, module, scheduler, taskrunner, tracking
+from twinstore import driver, module, observing, scheduler, taskrunner, tracking
 from twinstore.errors import ConfigurationError
-from twinstore.runtime.moved_modules import MOVED
+from twinstore.runtime.moved_modules import MOVED, RENAMED
 from twinstore_memory.backend import MemoryBackend
 
 if TYPE_CHECKING:
@@ -191,6 +191,20 @@ def test_a_package_hands_on_the_names_of_the_module_that_had_its_name(earlier: s
         assert len(told) == 1
     with pytest.raises(AttributeError, match="has no attribute 'absent'"):
         getattr(module, "absent")  # noqa: B009  # no checker may look for it
+
+
+@pytest.mark.parametrize("face", [driver, module, observing], ids=lambda face: face.__name__)
+def test_a_renamed_name_gives_the_same_object_with_a_warning(face: ModuleType) -> None:
+    found = {old: new for old, new in RENAMED.items() if new in face.__all__}
+    assert found
+    for old, new in found.items():
+        with pytest.warns(DeprecationWarning, match=rf"{face.__name__}\.{old} is {new} now") as warned:
+            assert getattr(face, old) is getattr(face, new)
+        assert [item.filename for item in warned] == [__file__]
+
+
+def test_every_renamed_name_is_reached() -> None:
+    assert {*driver.__all__, *module.__all__, *observing.__all__} >= set(RENAMED.values())
 
 
 def public_names(earlier: str) -> list[tuple[str, object]]:

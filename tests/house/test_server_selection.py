@@ -48,7 +48,7 @@ def test_what_is_no_choice_is_refused(environ: dict[str, str], words: str) -> No
         choose_source(environ)
 
 
-def test_a_run_about_one_server_leaves_out_what_needs_the_other() -> None:
+def test_a_run_about_one_server_skips_what_needs_the_other() -> None:
     environ = ONLY | POSTGRES
     assert (kinds_of_run(environ), kinds_of_run({})) == (("postgres",), ("mongo", "postgres"))
     urls = given_urls(environ)

@@ -41,7 +41,7 @@ def everything_is_committed_at_the_end(patch: Patch) -> None:
     patch.setattr(DocumentWriter, "__init__", remembered)
 
 
-def whoever(*, worker: bool = True, fence: bool = True, state: bool = True) -> Callable[[Patch], None]:
+def comparing_less(*, worker: bool = True, fence: bool = True, state: bool = True) -> Callable[[Patch], None]:
     """Compare less than worker, fence and state before a range is committed."""
 
     def owned(stored: Any, claim: Any) -> bool:
@@ -105,17 +105,17 @@ MUTANTS: Final = [
     ),
     Mutant(
         "the fence is not compared",
-        whoever(fence=False),
-        case("test_a_worker_of_the_same_name_is_told_apart_by_its_fence", of=SchedulerCopies),
+        comparing_less(fence=False),
+        case("test_a_worker_of_the_same_name_is_distinguished_by_its_fence", of=SchedulerCopies),
     ),
     Mutant(
         "the worker is not compared",
-        whoever(worker=False),
-        case("test_whoever_was_overtaken_finishes_nothing", of=SchedulerCopies),
+        comparing_less(worker=False),
+        case("test_an_overtaken_worker_finishes_nothing", of=SchedulerCopies),
     ),
     Mutant(
         "the state is not compared",
-        whoever(state=False),
+        comparing_less(state=False),
         case(
             "test_a_duplicate_of_a_finished_range_neither_changes_its_tally_nor_opens_it", of=SchedulerCopies
         ),
@@ -123,7 +123,7 @@ MUTANTS: Final = [
     Mutant(
         "a commit locks the job",
         a_commit_locks_the_job,
-        case("test_busy_commits_keep_nobody_from_renewing_the_lease", of=SchedulerCopies),
+        case("test_busy_commits_do_not_prevent_renewing_the_lease", of=SchedulerCopies),
     ),
     Mutant(
         "nobody is ever dead",

@@ -29,10 +29,10 @@ RUN, SNAPSHOT, RECORD = map(SCHEDULER_EXAMPLES.of, (RUNS, IMPACT_SNAPSHOTS, AUDI
 RUNS_LISTING = next(listing for listing in SchedulerContract.listings() if listing.name == "runs.list")
 
 
-def looks_and_writes_apart(operation: str, patch: Patch) -> None:
+def reads_and_writes_separately(operation: str, patch: Patch) -> None:
     """Look for a row in one unit, holding nothing, and write it in another one."""
 
-    def apart(self: Any, entity: Any, scope: Any, row: Any) -> Any:
+    def separately(self: Any, entity: Any, scope: Any, row: Any) -> Any:
         wanted = rows.encode(entity, row.model, row.storage)
         found = self._steps.take(lambda unit: unit.get(entity, wanted.key))
         if found is not None and (operation == "insert" or entity.append_only or found.owner != scope):
@@ -40,13 +40,13 @@ def looks_and_writes_apart(operation: str, patch: Patch) -> None:
         self._steps.take(lambda unit: rows.write(unit.unit, wanted))
         return row
 
-    patch.setattr(MemoryAccess, operation, apart)
+    patch.setattr(MemoryAccess, operation, separately)
 
 
 def changes_without_holding(patch: Patch) -> None:
     def change(self: Any, refs: Any, rule: Any) -> Any:
         held = self._steps.take(
-            lambda unit: [documents.seen(unit, ref.entity, ref.scope, ref.key) for ref in refs]
+            lambda unit: [documents.visible_row(unit, ref.entity, ref.scope, ref.key) for ref in refs]
         )
         before = tuple(self._decoded(ref.entity, row) for ref, row in zip(refs, held, strict=True))
         after = rule(before, None)
@@ -186,17 +186,17 @@ MUTANTS: Final = [
     ),
     Mutant(
         "a run is looked for in one unit and created in another",
-        partial(looks_and_writes_apart, "insert"),
+        partial(reads_and_writes_separately, "insert"),
         case("test_one_run_of_an_id_is_created_in_every_round"),
     ),
     Mutant(
         "a record is looked for in one unit and appended in another",
-        partial(looks_and_writes_apart, "put"),
+        partial(reads_and_writes_separately, "put"),
         case("test_one_record_of_an_id_is_appended_in_every_round"),
     ),
     Mutant(
         "two tenants get one new snapshot",
-        partial(looks_and_writes_apart, "put"),
+        partial(reads_and_writes_separately, "put"),
         case("test_of_two_tenants_one_gets_a_new_key_in_every_round", example=SNAPSHOT),
     ),
     Mutant(

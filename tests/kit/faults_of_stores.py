@@ -201,7 +201,7 @@ def under_another_name(patch: Patch) -> None:
 
 
 def taken(workspace: SchedulerWorkspace) -> None:
-    SchedulerContract().test_a_taken_value_is_told_in_the_words_of_the_library(workspace, "run")
+    SchedulerContract().test_a_taken_value_is_reported_in_the_words_of_the_library(workspace, "run")
 
 
 def other_form(workspace: SchedulerWorkspace) -> None:

@@ -30,7 +30,7 @@ from twinstore.testing.scheduler.contracts.transactions import count_up
 from twinstore_memory import rows, store, unit
 from twinstore_memory.unit import MemoryUnit
 
-RIVALS = 8
+CONCURRENCY = 8
 RUNS_LISTING = next(listing for listing in SchedulerContract.listings() if listing.name == "runs.list")
 GET_RUN = next(call for call in SchedulerContract.tenant_calls() if call.name == "runs.get")
 LIST_OF_RUNS = next(
@@ -54,11 +54,11 @@ def dirty_writes(patch: Patch) -> None:
 
 def no_claims(patch: Patch) -> None:
     """Let all concurrent writers read before any of them writes."""
-    get, barrier, met = store.Unit.get, Barrier(RIVALS), set[int]()
+    get, barrier, met = store.Unit.get, Barrier(CONCURRENCY), set[int]()
 
     def together(self: store.Unit, *arguments: Any) -> object:
         found = get(self, *arguments)
-        if len(met) < RIVALS and get_ident() not in met:
+        if len(met) < CONCURRENCY and get_ident() not in met:
             met.add(get_ident())
             barrier.wait(60)
         return found
@@ -81,14 +81,16 @@ def no_snapshots(patch: Patch) -> None:
 
 
 def last_writer_wins(patch: Patch) -> None:
-    patch.setattr(store.TableContents, "mentions", lambda *_: False)
+    patch.setattr(store.TableContents, "has_entry", lambda *_: False)
 
 
 def ties_by_insertion(patch: Patch) -> None:
     def ordered(found: Any, query: Any) -> list[Any]:
         kept = [row for row in found if access.matches(row, query)]
         first = query.order[0]
-        return sorted(kept, key=lambda row: access.rank(sort_value(row, first)), reverse=first.descending)
+        return sorted(
+            kept, key=lambda row: access.order_value(sort_value(row, first)), reverse=first.descending
+        )
 
     patch.setattr(access, "ordered", ordered)
 
@@ -142,7 +144,7 @@ MUTANTS: Final = [
         "a session admits any tenant",
         replacing(Scope, "admit", lambda _, tenant: tenant.strip()),
         lambda workspace: SchedulerContract().test_a_session_admits_its_own_tenant_only(
-            stranger=workspace,
+            foreign_workspace=workspace,
             unchanged=OtherTenant(workspace.foreign, store_one_of_each(workspace.elsewhere)),
             call=GET_RUN,
         ),
@@ -222,7 +224,7 @@ MUTANTS: Final = [
     Mutant(
         "rivals do not wait for each other",
         no_claims,
-        case("test_of_rivals_creating_one_id_exactly_one_wins"),
+        case("test_of_concurrent_creations_of_one_id_exactly_one_wins"),
     ),
     Mutant(
         "a unit reads what others commit meanwhile",
@@ -249,13 +251,13 @@ MUTANTS: Final = [
     ),
     Mutant(
         "units nest",
-        replacing(nested_units, "present_context", object),
+        replacing(nested_units, "current_context", object),
         case("test_a_second_unit_in_the_same_thread_is_refused_and_the_first_goes_on"),
     ),
     Mutant(
         "units of other threads are refused",
-        replacing(nested_units, "present_context", lambda: 1),
-        case("test_units_of_two_storages_and_of_two_threads_stand_beside_each_other"),
+        replacing(nested_units, "current_context", lambda: 1),
+        case("test_units_of_two_storages_and_of_two_threads_are_independent"),
     ),
     Mutant(
         "a schedule is due one millisecond late",

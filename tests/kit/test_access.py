@@ -46,7 +46,7 @@ WRONG_WAYS: list[tuple[type[DefaultsOnly], Case]] = [
         lambda b: CASES.test_a_foreign_row_is_as_absent_as_one_that_does_not_exist(b, DEVICES),
     ),
     (wrongs.ForgetsMarkers, lambda b: CASES.test_every_value_comes_back_as_it_was_stored(b, NOTES)),
-    (wrongs.TakesNobodyForEverybody, lambda b: CASES.test_a_list_shows_the_rows_of_its_scope(b, NOTES)),
+    (wrongs.TreatsNoTenantAsAllTenants, lambda b: CASES.test_a_list_shows_the_rows_of_its_scope(b, NOTES)),
     (
         wrongs.ListsBackwards,
         lambda b: CASES.test_all_pages_make_the_whole_list_in_the_order_of_the_key(b, NOTES, 4),
@@ -58,7 +58,7 @@ WRONG_WAYS: list[tuple[type[DefaultsOnly], Case]] = [
     (wrongs.ForgetsTheLastRow, CASES.test_a_parent_and_its_child_are_inserted_together),
     (wrongs.RepeatsRules, CASES.test_a_lost_race_that_the_rule_finds_is_not_repeated),
     (
-        wrongs.TellsTheTimeOfAClientThatIsLate,
+        wrongs.ReturnsTheTimeOfALateClient,
         CASES.test_the_time_is_an_instant_in_utc_with_whole_milliseconds,
     ),
     (
@@ -145,7 +145,7 @@ FAULTS = [
     Fault(
         "rivals do not wait for each other",
         no_claims,
-        lambda b: CASES.test_of_rivals_inserting_one_key_exactly_one_wins(b, COUNTER),
+        lambda b: CASES.test_of_concurrent_inserts_of_one_key_exactly_one_wins(b, COUNTER),
     ),
 ]
 
@@ -157,7 +157,7 @@ def opened(module: ModuleSpec[Any]) -> Iterator[AccessWorkspace]:
 
 
 @pytest.mark.parametrize(("wrong", "case"), WRONG_WAYS)
-def test_the_case_tells_a_wrong_way_from_a_right_one(wrong: type[DefaultsOnly], case: Case) -> None:
+def test_the_case_distinguishes_a_wrong_way_from_a_right_one(wrong: type[DefaultsOnly], case: Case) -> None:
     with opened(MODULE) as workspace:
         case(workspace)
     with (

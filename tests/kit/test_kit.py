@@ -123,7 +123,7 @@ def test_a_module_is_asked_what_it_has() -> None:
         "test_all_pages_make_the_whole_list_in_order",
         "test_a_purge_in_batches_below_one_removes_nothing",
         "test_expired_rows_are_removed_by_the_store_exactly_when_declared",
-        "test_rows_of_nobody_are_the_same_for_every_tenant",
+        "test_rows_without_a_tenant_are_the_same_for_every_tenant",
     } <= dropped
     kept = {"test_rows_of_another_tenant_do_not_exist", "test_an_error_of_the_store_makes_the_unit_unusable"}
     assert kept <= given - dropped

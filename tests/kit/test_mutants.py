@@ -49,7 +49,7 @@ def test_the_cases_of_migrations_accept_a_driver_that_has_one(monkeypatch: pytes
         faults_of_stores.looked_at(workspace)
 
 
-def test_the_case_of_outages_accepts_a_driver_that_tells_them_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_case_of_outages_accepts_a_driver_that_reports_them_well(monkeypatch: pytest.MonkeyPatch) -> None:
     with workspace_in_memory() as workspace:
         faults_of_stores.out_of_reach(faults_of_stores.unavailable("The store does not answer."), monkeypatch)
         faults_of_stores.unreachable(workspace)

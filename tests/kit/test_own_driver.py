@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import MongoDatabase, PostgresDatabase
-    from tests.support.distributions import Outsider
+    from tests.support.distributions import InstalledSample
 
 pytestmark = pytest.mark.long
 
@@ -33,7 +33,7 @@ ROWS: Final = 2 * DOCUMENTS_PER_TENANT
 
 
 @pytest.fixture(scope="module")
-def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+def installed_sample(tmp_path_factory: pytest.TempPathFactory) -> InstalledSample:
     return installed(FOLDER, tmp_path_factory.mktemp("own_driver") / "venv")
 
 
@@ -50,8 +50,8 @@ def test_it_is_short() -> None:
     assert len((FOLDER / "tests" / "test_sqlite.py").read_text().splitlines()) <= LONGEST_TEST
 
 
-def test_the_list_of_drivers_shows_it(outsider: Outsider) -> None:
-    shown = outsider.run("twinstore_backfill", "backends", "--format", "json")
+def test_the_list_of_drivers_shows_it(installed_sample: InstalledSample) -> None:
+    shown = installed_sample.run("twinstore_backfill", "backends", "--format", "json")
     (sqlite,) = [item for item in json.loads(shown.stdout)["backends"] if item["name"] == "sqlite"]
     assert (sqlite["distribution"], sqlite["state"]) == ("twinstore-sqlite", "ready")
 
@@ -63,8 +63,8 @@ SMOKE: Final = (
 
 
 @pytest.mark.smoke
-def test_a_case_of_each_subject_passes(outsider: Outsider) -> None:
-    result = outsider.run(*KIT, "tests/test_sqlite.py::TestSqlite::TestAccess", "-k", SMOKE)
+def test_a_case_of_each_subject_passes(installed_sample: InstalledSample) -> None:
+    result = installed_sample.run(*KIT, "tests/test_sqlite.py::TestSqlite::TestAccess", "-k", SMOKE)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
     assert re.search(r"^\d{1,2} passed, \d{3} deselected in", result.stdout, re.MULTILINE), result.stdout[
         -300:
@@ -72,9 +72,9 @@ def test_a_case_of_each_subject_passes(outsider: Outsider) -> None:
 
 
 @pytest.mark.parametrize("kit", ["TestAccess", "TestDefaults", *DriverContract.kits()])
-def test_the_kit_passes(outsider: Outsider, kit: str) -> None:
+def test_the_kit_passes(installed_sample: InstalledSample, kit: str) -> None:
     chosen = f"tests/test_sqlite.py::TestSqlite::{kit}"
-    result = outsider.run(*KIT, chosen)
+    result = installed_sample.run(*KIT, chosen)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
     least = 30 if kit == "TestCopies" else 100
     found = re.search(r"^(\d+) passed in", result.stdout, re.MULTILINE)
@@ -90,7 +90,7 @@ def test_the_kit_of_an_outsiders_module_passes(tmp_path: Path) -> None:
 
 
 def test_rows_move_from_mongodb_through_it_to_postgresql(
-    outsider: Outsider,
+    installed_sample: InstalledSample,
     empty_mongo_database: MongoDatabase,
     postgres_database: PostgresDatabase,
     tmp_path: Path,
@@ -110,7 +110,7 @@ def test_rows_move_from_mongodb_through_it_to_postgresql(
     for source, target in (("mongo", "sqlite"), ("sqlite", "postgres")):
         sides = ["--module", "scheduler", "--from", source, "--to", target, "--as-of", "2026-01-02T00:00:00Z"]
         for command in (["copy", *sides, "--execute", "--range-size", "3"], ["verify", *sides]):
-            shown = outsider.run(
+            shown = installed_sample.run(
                 "twinstore_backfill",
                 "--config",
                 config,

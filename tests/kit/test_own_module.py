@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import MongoServer, PostgresDatabase
-    from tests.support.distributions import Outsider
+    from tests.support.distributions import InstalledSample
     from tests.support.servers import ServerUrls, Settings
 
 pytestmark = pytest.mark.long
@@ -55,20 +55,22 @@ LISTS: Final = "3 lists with 15 rows compared"
 
 
 @pytest.fixture(scope="module")
-def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+def installed_sample(tmp_path_factory: pytest.TempPathFactory) -> InstalledSample:
     return installed(FOLDER, tmp_path_factory.mktemp("own_module") / "venv")
 
 
 class Side:
     """The library on one store, as its application and its operators reach it."""
 
-    def __init__(self, outsider: Outsider, driver: str, settings: Settings, folder: Path) -> None:
+    def __init__(
+        self, installed_sample: InstalledSample, driver: str, settings: Settings, folder: Path
+    ) -> None:
         """Write the settings that switch the library to a driver."""
         section = settings["Persistence"]
         assert isinstance(section, dict)
         persistence = {**section, "Library": driver}
         del persistence["Scheduler"]
-        self.outsider = outsider
+        self.installed_sample = installed_sample
         self.driver = driver
         self.config = write_config(folder / f"{driver}-{id(self)}.json", {"Persistence": persistence})
 
@@ -90,7 +92,7 @@ class Side:
         return report
 
     def _run(self, *arguments: object) -> str:
-        result = self.outsider.run(*arguments)
+        result = self.installed_sample.run(*arguments)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 
@@ -113,8 +115,8 @@ def test_it_imports_public_names_only(path: Path) -> None:
     ] == []
 
 
-def test_its_distribution_has_all_files(outsider: Outsider) -> None:
-    (package,) = outsider.python.parents[1].glob("lib/*/site-packages/acme_library")
+def test_its_distribution_has_all_files(installed_sample: InstalledSample) -> None:
+    (package,) = installed_sample.python.parents[1].glob("lib/*/site-packages/acme_library")
     shipped = {path.relative_to(package).as_posix() for path in package.rglob("*.*")}
     assert {"migrations/postgres/schema.txt", "migrations/mongo/001_create_library.json"} <= shipped
     assert shipped >= {
@@ -122,14 +124,16 @@ def test_its_distribution_has_all_files(outsider: Outsider) -> None:
     }
 
 
-def test_its_own_tests_pass(outsider: Outsider) -> None:
-    result = outsider.run(*KIT)
+def test_its_own_tests_pass(installed_sample: InstalledSample) -> None:
+    result = installed_sample.run(*KIT)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-1000:]
     assert " passed in" in result.stdout
 
 
 @pytest.mark.parametrize(("old", "new", "case"), FAULTS.values(), ids=FAULTS)
-def test_its_kit_finds_a_fault(outsider: Outsider, tmp_path: Path, old: str, new: str, case: str) -> None:
+def test_its_kit_finds_a_fault(
+    installed_sample: InstalledSample, tmp_path: Path, old: str, new: str, case: str
+) -> None:
     folder = tmp_path / "own_module"
     shutil.copytree(FOLDER, folder)
     path = folder / "acme_library" / "repository.py"
@@ -138,15 +142,17 @@ def test_its_kit_finds_a_fault(outsider: Outsider, tmp_path: Path, old: str, new
     # A fault may ask for what the file does not import.
     text = text.replace("from typing import", "from importlib import import_module\nfrom typing import", 1)
     path.write_text(text.replace(old, new), encoding="utf-8")
-    result = replace(outsider, folder=folder).run(*KIT, "tests/test_kit.py", "-k", case)
+    result = replace(installed_sample, folder=folder).run(*KIT, "tests/test_kit.py", "-k", case)
     assert result.returncode == 1, result.stdout[-2000:] + result.stderr[-500:]
     assert f"TestInMemory::{case}" in result.stdout, result.stdout[-2000:]
 
 
 @pytest.mark.usefixtures("mongo_server", "postgres_server")
 @pytest.mark.parametrize("tests", ["TestOnMongo", "TestOnPostgres"])
-def test_its_kit_passes_on_servers(outsider: Outsider, servers: ServerUrls, tests: str) -> None:
-    result = outsider.run(
+def test_its_kit_passes_on_servers(
+    installed_sample: InstalledSample, servers: ServerUrls, tests: str
+) -> None:
+    result = installed_sample.run(
         "pytest",
         *("-q", "-n", "0", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"),
         f"{ROOT / 'tests' / 'kit' / 'library_on_servers.py'}::{tests}",
@@ -159,26 +165,29 @@ def test_its_kit_passes_on_servers(outsider: Outsider, servers: ServerUrls, test
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("command", ["migration", "aio"])
-def test_what_commands_wrote_is_current(outsider: Outsider, command: str) -> None:
-    result = outsider.run("twinstore_backfill", "dev", command, "library", "--check")
+def test_what_commands_wrote_is_current(installed_sample: InstalledSample, command: str) -> None:
+    result = installed_sample.run("twinstore_backfill", "dev", command, "library", "--check")
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_the_schema_that_it_ships_is_what_a_server_holds(
-    outsider: Outsider, empty_postgres_database: PostgresDatabase, tmp_path: Path
+    installed_sample: InstalledSample, empty_postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
-    side = Side(outsider, "Postgres", empty_postgres_database.config, tmp_path)
+    side = Side(installed_sample, "Postgres", empty_postgres_database.config, tmp_path)
     side.command("migrate", "run")
     assert "is current" in side.command("dev", "schema", "library", "--check")
 
 
 def test_its_rows_move_from_mongodb_to_postgresql_and_back(
-    outsider: Outsider, mongo_server: MongoServer, empty_postgres_database: PostgresDatabase, tmp_path: Path
+    installed_sample: InstalledSample,
+    mongo_server: MongoServer,
+    empty_postgres_database: PostgresDatabase,
+    tmp_path: Path,
 ) -> None:
     with mongo_server.database() as full, mongo_server.database() as empty:
-        first = Side(outsider, "Mongo", full.config, tmp_path)
-        second = Side(outsider, "Postgres", empty_postgres_database.config, tmp_path)
-        third = Side(outsider, "Mongo", empty.config, tmp_path)
+        first = Side(installed_sample, "Mongo", full.config, tmp_path)
+        second = Side(installed_sample, "Postgres", empty_postgres_database.config, tmp_path)
+        third = Side(installed_sample, "Mongo", empty.config, tmp_path)
         for side in (first, second):
             side.command("migrate", "run")  # of the one module that the settings name
         stored = first.shown("fill")
@@ -201,10 +210,13 @@ def test_its_rows_move_from_mongodb_to_postgresql_and_back(
 
 
 def test_the_self_test_finds_what_it_plants_among_its_rows(
-    outsider: Outsider, mongo_server: MongoServer, empty_postgres_database: PostgresDatabase, tmp_path: Path
+    installed_sample: InstalledSample,
+    mongo_server: MongoServer,
+    empty_postgres_database: PostgresDatabase,
+    tmp_path: Path,
 ) -> None:
     with mongo_server.database() as full, mongo_server.database() as empty:
-        source = Side(outsider, "Mongo", full.config, tmp_path)
+        source = Side(installed_sample, "Mongo", full.config, tmp_path)
         source.command("migrate", "run")
         source.shown("fill")
         mongo, postgres = empty.config["Persistence"], empty_postgres_database.config["Persistence"]

@@ -13,14 +13,14 @@ from typing_extensions import override
 from twinstore.access.guard import GuardedAccess
 from twinstore.access.paging import Page
 from twinstore.access.protocol import Ref
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
 from twinstore.errors import DuplicateError
 from twinstore.testing.entities import MODULE, DefaultsOnly
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Access, Moment, Rows, Rule, Sets, UniqueKey
+    from twinstore.access.protocol import Access, FieldUpdates, Rows, Rule, ServerClock, UniqueKey
     from twinstore.access.query import Query
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -48,7 +48,7 @@ class ForgetsMarkers(DefaultsOnly):
         return tuple(None if row is None else Row(row.model) for row in found)
 
 
-class TakesNobodyForEverybody(DefaultsOnly):
+class TreatsNoTenantAsAllTenants(DefaultsOnly):
     @override
     def page(self, entity: Entity[Any], query: Query) -> Page[AnyRow]:
         scope = ALL_TENANTS if query.scope is NO_TENANT else query.scope
@@ -108,7 +108,7 @@ class ReturnsRowsBackwards(DefaultsOnly):
 class ForgetsTheLastRow(DefaultsOnly):
     @override
     def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
-        def short(rows: Rows, now: Moment) -> Rows:
+        def short(rows: Rows, now: ServerClock) -> Rows:
             *kept, _ = rule(rows, now)
             return (*kept, None)
 
@@ -118,10 +118,10 @@ class ForgetsTheLastRow(DefaultsOnly):
 class RepeatsRules(DefaultsOnly):
     @override
     def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
-        return repeat(lambda: self.inner.change(refs, rule), attempts=2, sleep=lambda _: None)
+        return retry(lambda: self.inner.change(refs, rule), attempts=2, sleep=lambda _: None)
 
 
-class TellsTheTimeOfAClientThatIsLate(DefaultsOnly):
+class ReturnsTheTimeOfALateClient(DefaultsOnly):
     @override
     def change(self, refs: Sequence[Ref[Any]], rule: Rule) -> Rows:
         return super().change(
@@ -131,7 +131,7 @@ class TellsTheTimeOfAClientThatIsLate(DefaultsOnly):
 
 class MarksOneMore(DefaultsOnly):
     @override
-    def mark(self, entity: Entity[Any], query: Query, sets: Sets) -> tuple[AnyRow, ...]:
+    def mark(self, entity: Entity[Any], query: Query, sets: FieldUpdates) -> tuple[AnyRow, ...]:
         return super().mark(entity, replace(query, limit=query.limit + 1), sets)
 
 

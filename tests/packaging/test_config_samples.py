@@ -91,7 +91,7 @@ def test_a_process_of_the_role_worker_reads_the_mirrored_section(monkeypatch: py
         assert storage.driver == "Mongo"
 
 
-def test_the_secret_files_alone_are_what_the_settings_file_leaves_out() -> None:
+def test_the_secret_files_alone_are_what_the_settings_file_omits() -> None:
     described = load_settings(secrets_dir=SECRETS, environ={}).describe()
     assert [key for key, item in described.items() if "secret file" in str(item["source"])] == [
         "TaskRunner:Storage:Mongo:ConnectionString"

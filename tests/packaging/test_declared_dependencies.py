@@ -111,7 +111,7 @@ LOOKED_INTO: Final = (
 )
 
 
-def test_what_is_looked_into_has_an_upper_end_with_its_reason_beside_it() -> None:
+def test_what_is_inspected_has_an_upper_bound_with_its_reason_next_to_it() -> None:
     wanted = [*PROJECT["dependencies"], *EXTRAS["mongo"], *EXTRAS["postgres"]]
     bounded = {
         canonicalize_name(item.name): item

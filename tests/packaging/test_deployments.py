@@ -160,7 +160,7 @@ def ours() -> dict[str, dict[str, Any]]:
     return {name: service for name, service in SERVICES.items() if "build" in service}
 
 
-def test_secrets_are_drawn_anew_each_time_and_never_written_over(secrets: Path, tmp_path: Path) -> None:
+def test_secrets_are_generated_each_time_and_never_overwritten(secrets: Path, tmp_path: Path) -> None:
     script = ["/bin/sh", str(FOLDER / "make-secrets.sh")]
     subprocess.run([*script, str(tmp_path / "other")], check=True)
     for path in secrets.iterdir():

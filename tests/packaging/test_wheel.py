@@ -115,7 +115,7 @@ def test_the_description_leads_to_no_page_that_a_wheel_has_not(metadata: Message
     assert text.count("```") == (ROOT / "README.md").read_text().count("```")
 
 
-def test_whoever_looks_for_it_is_told_what_it_is_for(metadata: Message) -> None:
+def test_its_metadata_says_what_it_is_for(metadata: Message) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     kinds = {kind.partition(" :: ")[0] for kind in metadata.get_all("Classifier", [])}
     assert kinds >= {"Framework", "Operating System", "Programming Language", "Topic", "Typing"}

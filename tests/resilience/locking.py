@@ -23,7 +23,7 @@ import pytest
 
 import twinstore
 from twinstore.errors import TwinstoreError
-from twinstore.scheduler import holding
+from twinstore.scheduler import held_lock
 from twinstore.scheduler.locks import lock_number
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def hold(settings: Report) -> None:
     """Hold the lock and do what each line of the input says."""
     options = settings.pop("Test")
     # Often, so that a machine that is busy for a moment loses no lease.
-    pytest.MonkeyPatch().setattr(holding, "RENEWALS_PER_LEASE", OFTEN)
+    pytest.MonkeyPatch().setattr(held_lock, "RENEWALS_PER_LEASE", OFTEN)
     with twinstore.open_storage(settings) as storage, ExitStack() as stack:
         lease = timedelta(seconds=options["lease"])
         handle = storage.scheduler.locks.acquire(KEY, MINUTE, lease=lease, holder_id=HOLDER)

@@ -22,7 +22,7 @@ from pymongo import MongoClient
 
 import twinstore
 from tests.support import forked
-from tests.support.databases import fresh_settings, kept
+from tests.support.databases import fresh_settings, without_retention
 from tests.support.outages import whole_lines
 from tests.support.server_supervisor import ROOT
 from twinstore.scheduler import queries
@@ -33,7 +33,7 @@ from twinstore.scheduler.workers import WorkerStatus
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import as_submitted, make_policy_job
 from twinstore.testing.scheduler.examples import make_worker
-from twinstore_postgres.mapping.owners import ScopeKind
+from twinstore_postgres.mapping.tenancy import ScopeKind
 from twinstore_postgres.special.scheduler_claims import lease_statement
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ UPDATE scheduler.policy_jobs SET payload = payload || '{"mode": "s3cr3t"}' WHERE
 def storage(request: pytest.FixtureRequest) -> Iterator[SchedulerStorage]:
     """Open a separate migrated store."""
     database: MongoDatabase | PostgresDatabase = request.getfixturevalue(f"{request.param}_database")
-    with twinstore.open_storage(kept(database.config)) as opened:
+    with twinstore.open_storage(without_retention(database.config)) as opened:
         opened.scheduler.initializer.ensure_migrations()
         yield opened.scheduler
 
@@ -184,7 +184,7 @@ def poison(request: pytest.FixtureRequest, job: PolicyRunJob) -> None:
         connection.execute(payload, [job.id])
 
 
-def test_a_job_that_nobody_can_read_keeps_no_other_from_its_worker(
+def test_an_unreadable_job_keeps_no_other_from_its_worker(
     storage: SchedulerStorage, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = storage.policy_jobs
@@ -237,7 +237,7 @@ def test_a_crowd_in_front_costs_other_workers_nothing(postgres_database: Postgre
 
 def read_for_a_lease(database: PostgresDatabase, tenant: str | None) -> int:
     """Return how many pages a lease of one job reads or writes, from memory or not."""
-    kind = ScopeKind.EVERYBODY if tenant is None else ScopeKind.TENANT
+    kind = ScopeKind.ANY_TENANT if tenant is None else ScopeKind.TENANT
     owner = () if tenant is None else (tenant,)
     values = (at(1), *owner, at(1), "w", at(1) + timedelta(minutes=1), Jsonb({}))
     with psycopg.connect(database.app_url) as connection:
@@ -262,11 +262,11 @@ MINUTE = timedelta(minutes=1)
 def test_a_claim_of_several_states_passes_over_locked_rows(postgres_database: PostgresDatabase) -> None:
     with (
         twinstore.add_scheduler_postgres_storage(postgres_database.config) as storage,
-        psycopg.connect(postgres_database.superuser_url) as rival,
+        psycopg.connect(postgres_database.superuser_url) as competitor,
     ):
         for number, name in enumerate("abc"):
             storage.workers.register(make_worker("acme", name, last_heartbeat_at=at(number)))
-        rival.execute("SELECT FROM scheduler.workers WHERE id = 'a' FOR UPDATE")
+        competitor.execute("SELECT FROM scheduler.workers WHERE id = 'a' FOR UPDATE")
         access = cast("Access", vars(storage.workers)["_access"])  # no repository marks one row at a time
         query = queries.dead_workers(at() + 10 * MINUTE, MINUTE, limit=1)
         marked = access.mark(WORKERS, query, {"status": WorkerStatus.DEAD.value})

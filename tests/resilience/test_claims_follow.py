@@ -10,7 +10,7 @@ from pymongo import MongoClient
 from typing_extensions import override
 
 import twinstore
-from tests.support.databases import StartedListener, kept
+from tests.support.databases import StartedListener, without_retention
 from twinstore.testing.instants import START
 from twinstore.testing.scheduler.builders import make_policy_job
 
@@ -47,7 +47,9 @@ def commands() -> Commands:
 def storage(mongo_database: MongoDatabase, commands: Commands) -> Iterator[SchedulerStorage]:
     with MongoClient[dict[str, Any]](mongo_database.url, event_listeners=[commands]) as client:
         mongo = {"Client": client, "Database": mongo_database.name}
-        with twinstore.add_scheduler_mongo_storage(kept({"Persistence": {"Mongo": mongo}})) as opened:
+        with twinstore.add_scheduler_mongo_storage(
+            without_retention({"Persistence": {"Mongo": mongo}})
+        ) as opened:
             opened.initializer.ensure_migrations()
             for name in "abc":
                 opened.policy_jobs.create(make_policy_job(TENANT, name))

@@ -182,7 +182,7 @@ def judge(storage: Storage, case: str, threads: int, calls: int) -> None:
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("case", CASES)
-def test_nobody_is_sent_away_from_a_row_that_others_write(
+def test_no_writer_is_refused_a_row_that_others_write(
     server: str, case: str, request: pytest.FixtureRequest, *, long_form: bool
 ) -> None:
     outcome = check(server, case, request, share=1 if long_form else 2)
@@ -216,14 +216,14 @@ def race(storage: SchedulerStorage, tenant: str, *, common: bool, repeated: bool
     for name in ("place", "one", "two"):
         storage.runs.create(make_run(tenant, f"{tenant}-{name}"))
 
-    def rival() -> None:
+    def competitor() -> None:
         with storage.transaction(tenant) as unit:
             queue_if_none_is(unit, tenant, "two", common=common, meanwhile=bool)
 
     with ThreadPoolExecutor(1) as other:
 
         def meanwhile() -> None:
-            other.submit(rival).result(WAIT)
+            other.submit(competitor).result(WAIT)
 
         def first(unit: SchedulerSession) -> None:
             queue_if_none_is(unit, tenant, "one", common=common, meanwhile=meanwhile)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 import twinstore
-from tests.support.databases import for_every_module, fresh_settings, kept, migrate
-from tests.support.wires import over
-from twinstore.access.guard import MOST_BYTES, size_of
+from tests.support.databases import for_every_module, fresh_settings, migrate, without_retention
+from tests.support.proxies import through_proxy
+from twinstore.access.guard import MAX_BYTES, size_of
 from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.scheduler import ExecutionLogEntry, GraphJobStatus, PolicyRunJobStatus, RunState
 from twinstore.testing.instants import START
@@ -37,7 +37,7 @@ from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.wires import CountingWire
+    from tests.support.proxies import CountingProxy
     from twinstore.models.canonical import CanonicalModel
     from twinstore.storage.open import Storage
     from twinstore.testing.examples import Example, ModuleExamples
@@ -68,7 +68,7 @@ def storage(request: pytest.FixtureRequest) -> Iterator[Storage]:
 def every_module(server: str, request: pytest.FixtureRequest) -> Iterator[Storage]:
     """Open every module on a server."""
     with fresh_settings(server, request) as fresh:
-        settings = kept(for_every_module(fresh, SERVERS[server]))
+        settings = without_retention(for_every_module(fresh, SERVERS[server]))
         migrate(settings)
         with twinstore.open_storage(settings) as found:
             yield found
@@ -129,9 +129,9 @@ def test_the_largest_row_is_taken_and_one_beyond_it_is_refused_alike(
 ) -> None:
     """Of one entity, in the full form of each."""
     entities = None if long_form else 1
-    for item, large in islice(sized(module, MOST_BYTES + 1), entities):
+    for item, large in islice(sized(module, MAX_BYTES + 1), entities):
         refused(storage, module, item, large)
-    for item, large in islice(sized(module, MOST_BYTES - ALLOWANCE), entities):
+    for item, large in islice(sized(module, MAX_BYTES - ALLOWANCE), entities):
         stored_and_found(storage, module, item, large)
 
 
@@ -407,27 +407,27 @@ CASES: Final[dict[str, tuple[Callable[[Rows], None], Callable[[Rows], object], o
 
 
 @contextmanager
-def opened(server: str, request: pytest.FixtureRequest) -> Iterator[tuple[CountingWire, Storage]]:
+def opened(server: str, request: pytest.FixtureRequest) -> Iterator[tuple[CountingProxy, Storage]]:
     """Open every module over a wire that counts."""
     with fresh_settings(server, request) as fresh:
-        settings = kept(for_every_module(fresh, SERVERS[server]))
+        settings = without_retention(for_every_module(fresh, SERVERS[server]))
         migrate(settings)
-        wire, counted = over(settings)
-        with wire, twinstore.open_storage(counted) as storage:
-            yield wire, storage
+        proxy, counted = through_proxy(settings)
+        with proxy, twinstore.open_storage(counted) as storage:
+            yield proxy, storage
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_what_removes_or_counts_loads_no_document(server: str, request: pytest.FixtureRequest) -> None:
     loaded: dict[str, int] = {}
-    with opened(server, request) as (wire, storage):
+    with opened(server, request) as (proxy, storage):
         for number, (name, (store, call, answer)) in enumerate(CASES.items()):
             rows = Rows(storage, f"t{number}")
             store(rows)
-            before = wire.received
+            before = proxy.received
             assert call(rows) == answer, name
-            if wire.received - before > FEW:
-                loaded[name] = wire.received - before
+            if proxy.received - before > FEW:
+                loaded[name] = proxy.received - before
     assert loaded == {}
 
 
@@ -435,23 +435,23 @@ def test_what_removes_or_counts_loads_no_document(server: str, request: pytest.F
 def test_a_lease_loads_the_job_that_it_answers_and_no_other(
     server: str, request: pytest.FixtureRequest
 ) -> None:
-    with opened(server, request) as (wire, storage):
+    with opened(server, request) as (proxy, storage):
         rows = Rows(storage, "t")
         rows.policy_jobs()
-        before = wire.received
+        before = proxy.received
         assert storage.scheduler.policy_jobs.lease_next("host", START + DAY) is not None
-        assert wire.received - before < len(TEXT) + FEW
-        before = wire.received
+        assert proxy.received - before < len(TEXT) + FEW
+        before = proxy.received
         rest = storage.scheduler.policy_jobs.lease_many("host", START + DAY)
         assert len(rest) == ROWS - 1
-        assert wire.received - before < len(rest) * len(TEXT) + FEW
+        assert proxy.received - before < len(rest) * len(TEXT) + FEW
 
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_release_loads_each_job_once(server: str, request: pytest.FixtureRequest) -> None:
-    with opened(server, request) as (wire, storage):
+    with opened(server, request) as (proxy, storage):
         rows = Rows(storage, "t")
         rows.leased_jobs()
-        before = wire.received
+        before = proxy.received
         assert storage.scheduler.policy_jobs.release_expired(LATER) == ROWS
-        assert wire.received - before < ROWS * len(TEXT) + FEW
+        assert proxy.received - before < ROWS * len(TEXT) + FEW

@@ -73,7 +73,7 @@ def expire(storage: SchedulerStorage) -> None:
     locks.access.put(LOCKS, ALL_TENANTS, Row(aged))
 
 
-def taken_over(storage: SchedulerStorage, late: LockHandle) -> None:
+def existing_table_differences(storage: SchedulerStorage, late: LockHandle) -> None:
     """Let the next one in when the lease ends and not before; the late holder changes nothing then."""
     assert storage.locks.try_acquire(KEY, NOW) is None
     expire(storage)
@@ -97,7 +97,7 @@ def test_a_lease_outlives_the_restart_of_mongod(directory: Path) -> None:
         # There is only the document, and a majority had it.
         assert handle.renew() == stored(storage).expires_at
         assert (handle.is_held(), stored(storage).fence) == (True, 1)
-        taken_over(storage, handle)
+        existing_table_differences(storage, handle)
 
 
 def test_a_restart_of_postgres_ends_a_lock_for_its_holder_and_not_for_others(directory: Path) -> None:
@@ -112,4 +112,4 @@ def test_a_restart_of_postgres_ends_a_lock_for_its_holder_and_not_for_others(dir
         with pytest.raises(LeaseLostError, match="connection was lost"):
             lost.renew()
         assert (lost.is_held(), lost.release()) == (False, False)
-        taken_over(storage, kept)
+        existing_table_differences(storage, kept)

@@ -102,7 +102,7 @@ def message(caplog: pytest.LogCaptureFixture, driver: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("step", "level"), [("renew", logging.WARNING), ("release", logging.DEBUG)])
-def test_a_lease_that_is_out_of_reach_is_told(
+def test_a_lease_that_is_out_of_reach_is_logged(
     step: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"mongodb://user:{PASSWORD}@127.0.0.1:1/?serverSelectionTimeoutMS=1"
@@ -117,7 +117,7 @@ def test_a_lease_that_is_out_of_reach_is_told(
     assert not any(value in text for value in (PASSWORD, TENANT, "127.0.0.1"))
 
 
-def test_a_rollback_on_a_lost_connection_is_told(
+def test_a_rollback_on_a_lost_connection_is_logged(
     postgres_database: PostgresDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (

@@ -13,7 +13,7 @@ from typing_extensions import override
 import twinstore
 from tests.support.databases import StartedListener
 from tests.support.outages import eventually
-from tests.support.wires import Line, line_to
+from tests.support.proxies import BreakableProxy, proxy_to
 from twinstore.errors import Outcome, UnavailableError
 from twinstore.testing.scheduler.builders import make_run
 
@@ -33,7 +33,7 @@ OPTIONS = "directConnection=true&serverSelectionTimeoutMS=300&timeoutMS=3000"
 class Cuts(StartedListener):
     """Cuts a line when a command of this name is under way."""
 
-    def __init__(self, line: Line, command: str) -> None:
+    def __init__(self, line: BreakableProxy, command: str) -> None:
         self._line = line
         self._command = command
         self.sessions: list[Mapping[str, Any]] = []
@@ -75,7 +75,7 @@ def test_what_was_sent_to_a_server_that_is_gone_has_an_unknown_outcome(
 ) -> None:
     server = mongo_server.client.address
     assert server is not None
-    with line_to((server[0], server[1] or 27017)) as line:
+    with proxy_to((server[0], server[1] or 27017)) as line:
         url = f"mongodb://127.0.0.1:{line.port}/?{OPTIONS}"
         listener = Cuts(line, command)
         with MongoClient[dict[str, Any]](url, event_listeners=[listener]) as client:

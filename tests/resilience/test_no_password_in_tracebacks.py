@@ -107,14 +107,14 @@ def test_a_connection_to_mongodb_that_fails_shows_no_password(
 @pytest.mark.parametrize(
     "change", [{"password": PASSWORD}, {"dbname": "nowhere"}, {"user": "nobody"}], ids=str
 )
-def test_a_server_that_refuses_is_told_without_the_password(
+def test_a_server_that_refuses_is_reported_without_the_password(
     change: dict[str, str], postgres_database: PostgresDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = postgres_url(postgres_database.app_url, **({"password": PASSWORD} | change))
     assert isinstance(fails("Postgres", url, caplog), ConfigurationError)
 
 
-def test_a_mongod_that_refuses_is_told_without_the_password(
+def test_a_mongod_that_refuses_is_reported_without_the_password(
     mongo_database: MongoDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     rest = mongo_database.url.removeprefix("mongodb://")

@@ -42,7 +42,7 @@ def outages(request: pytest.FixtureRequest) -> Iterator[Outages]:
         yield found
 
 
-def test_calls_outlive_their_server_and_are_told_the_truth(outages: Outages, *, long_form: bool) -> None:
+def test_calls_outlive_their_server_and_report_the_true_outcome(outages: Outages, *, long_form: bool) -> None:
     ledger = Ledger()
     with twinstore.open_storage(outages.settings) as opened:
         callers = Callers(opened.scheduler, outages.settings, ledger)

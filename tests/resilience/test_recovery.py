@@ -36,7 +36,7 @@ from twinstore_embedded import Shutdown
 from twinstore_embedded.state import wait_until
 from twinstore_postgres.connection import deadlines
 from twinstore_postgres.connection import pool as server_connections
-from twinstore_postgres.connection.errors import code_of_refusal
+from twinstore_postgres.connection.errors import connect_sqlstate
 from twinstore_postgres.connection.pool import ServerConnections
 from twinstore_postgres.settings import PostgresSettings
 
@@ -174,7 +174,7 @@ def hold(storage: SchedulerStorage) -> None:
         Event().wait(HOLD_SECONDS)
 
 
-def test_waiting_callers_open_no_connection_beside_the_pool(
+def test_waiting_callers_open_no_connection_outside_the_pool(
     server: PostgresServer, *, long_form: bool
 ) -> None:
     most, callers = (5, 400) if long_form else (2, 60)
@@ -257,10 +257,10 @@ def warnings_of_others(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def test_a_call_that_waits_for_the_pool_is_told_that_its_storage_is_closed(
+def test_a_call_that_waits_for_the_pool_fails_once_its_storage_is_closed(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_connections, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(server_connections, "FAILURE_CHECK_SECONDS", 0.0)
     url = SecretStr(server.app_url())
     connections = ServerConnections(PostgresSettings(connection_string=url, pool_max=1))
     pool, lent = connections.take(JOIN_SECONDS)
@@ -309,6 +309,6 @@ def test_a_probe_that_gets_no_connection_of_the_host_ends_in_time(server: Postgr
 def test_asking_why_a_connection_was_refused_leaves_no_file_open(server: PostgresServer) -> None:
     refused = make_conninfo(server.app_url(), dbname="nowhere")
     open_before = psutil.Process().num_fds()
-    assert [code_of_refusal(refused, 10) for _ in range(5)] == ["3D000"] * 5
+    assert [connect_sqlstate(refused, 10) for _ in range(5)] == ["3D000"] * 5
     # One that something else in this process has opened meanwhile is no leak.
     assert psutil.Process().num_fds() < open_before + 5

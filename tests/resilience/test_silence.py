@@ -25,9 +25,9 @@ from pydantic import SecretStr
 
 import twinstore
 import twinstore_embedded
-from tests.support.databases import kept
+from tests.support.databases import without_retention
+from tests.support.proxies import proxy_to
 from tests.support.servers import mongo_config, postgres_config
-from tests.support.wires import line_to
 from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError, Outcome, TimeoutExceededError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
@@ -37,7 +37,7 @@ from twinstore_embedded.state import wait_until
 from twinstore_mongo.client.client import CLOSE_SECONDS
 from twinstore_postgres import backend as backend_module
 from twinstore_postgres.connection import deadlines
-from twinstore_postgres.connection.deadlines import PatientConnection
+from twinstore_postgres.connection.deadlines import LongRunningConnection
 from twinstore_postgres.connection.target import target_of
 from twinstore_postgres.settings import PostgresSettings
 
@@ -140,7 +140,7 @@ def settings_of(server: PostgresServer | MongoServer, **changes: object) -> Sett
     assert isinstance(persistence, dict)
     persistence[section] |= changes
     persistence["Tracking"] = section
-    return kept(settings)
+    return without_retention(settings)
 
 
 @contextmanager
@@ -191,7 +191,7 @@ LIMIT_SECONDS: Final = STATEMENT_MS / 1000 + MARGIN_SECONDS
 # ten seconds of another one, the half minute of a statement, or hang.
 SLACK_SECONDS: Final = 7.0
 SOON_SECONDS: Final = 20.0
-PATIENCE_SECONDS: Final = 60.0
+TIMEOUT_SECONDS: Final = 60.0
 CALLERS: Final = 8
 SELECTION_MS: Final = 2000
 PROBE_MS: Final = 1000
@@ -243,7 +243,7 @@ def seconds_until(call: Callable[[], object]) -> float:
     """Return after how many seconds of trying a call is answered."""
     begun = time.monotonic()
     while timed(call).error is not None:
-        assert time.monotonic() < begun + PATIENCE_SECONDS
+        assert time.monotonic() < begun + TIMEOUT_SECONDS
     return time.monotonic() - begun
 
 
@@ -291,7 +291,7 @@ def warm(storage: SchedulerStorage) -> None:
     def hold() -> None:
         with storage.sessions.open(TENANT) as session:
             session.runs.get(TENANT, "row-1")
-            together.wait(PATIENCE_SECONDS)
+            together.wait(TIMEOUT_SECONDS)
 
     ended = ended_together({str(number): hold for number in range(POOL)})
     assert [str(one) for one in ended.values() if one.error is not None] == []
@@ -307,12 +307,12 @@ class Units:
         self._threads = ThreadPoolExecutor(len(UNITS))
         ways = {"commit": self._commit, "read in a unit": self._read, "transact": self._transact}
         self._ends = {name: self._threads.submit(self._ended, way) for name, way in ways.items()}
-        self._begun.wait(PATIENCE_SECONDS)
+        self._begun.wait(TIMEOUT_SECONDS)
 
     def end(self) -> dict[str, Ended]:
         """End them, and return how they ended."""
         self._go_on.set()
-        return {name: end.result(PATIENCE_SECONDS) for name, end in self._ends.items()}
+        return {name: end.result(TIMEOUT_SECONDS) for name, end in self._ends.items()}
 
     def _ended(self, way: Callable[[], object]) -> Ended:
         ended = timed(way)
@@ -385,7 +385,7 @@ def test_a_statement_without_limit_outlasts_all_limits_while_the_server_works(
     """As those of bulk work and migrations, on connections of this kind."""
     settings = PostgresSettings(statement_timeout_ms=STATEMENT_MS)
     target = target_of(SecretStr(f"{postgres.app_url()}?connect_timeout=2"), settings, purpose="x")
-    with target.connect(PatientConnection) as connection:
+    with target.connect(LongRunningConnection) as connection:
         connection.execute("SET statement_timeout = 0")
         slept = timed(lambda: connection.execute("SELECT pg_sleep(3)"))
         assert slept.error is None
@@ -400,14 +400,14 @@ def test_a_statement_without_limit_outlasts_all_limits_while_the_server_works(
 @pytest.mark.usefixtures("narrow")
 def test_an_answer_that_got_lost_is_not_waited_for(postgres: PostgresServer) -> None:
     """A statement without limit, whose server has long finished it, and which answers others."""
-    with line_to(("127.0.0.1", postgres.port)) as line:
+    with proxy_to(("127.0.0.1", postgres.port)) as line:
         settings = PostgresSettings(statement_timeout_ms=STATEMENT_MS)
         url = postgres.app_url().replace(f":{postgres.port}/", f":{line.port}/")
         target = target_of(SecretStr(url), settings, purpose="x")
         past = target_of(SecretStr(postgres.app_url()), settings, purpose="x")
-        with target.connect(PatientConnection) as connection:
-            assert isinstance(connection, deadlines.PatientConnection)
-            connection.at_work = past.is_at_work
+        with target.connect(LongRunningConnection) as connection:
+            assert isinstance(connection, deadlines.LongRunningConnection)
+            connection.is_executing = past.is_executing
             with line.stalled():
                 ended = timed(lambda: connection.execute("SELECT 1"))
     assert isinstance(ended.error, deadlines.NoAnswer)
@@ -417,7 +417,7 @@ def test_an_answer_that_got_lost_is_not_waited_for(postgres: PostgresServer) -> 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("way", ["read", "write"])
 def test_no_call_hangs_on_a_line_that_stalls(postgres: PostgresServer, way: str) -> None:
-    with line_to(("127.0.0.1", postgres.port)) as line:
+    with proxy_to(("127.0.0.1", postgres.port)) as line:
         url = f"{postgres.app_url()}?connect_timeout=2".replace(f":{postgres.port}/", f":{line.port}/")
         settings = settings_of(postgres, StatementTimeoutMs=STATEMENT_MS, ConnectionString=url)
         with twinstore.open_storage(settings) as opened:
@@ -435,7 +435,7 @@ def test_no_call_hangs_on_a_line_that_stalls(postgres: PostgresServer, way: str)
             assert seconds_until(lambda: runs.get(TENANT, "nobody")) < SOON_SECONDS
 
 
-def test_a_server_that_accepts_and_says_nothing_is_given_up(postgres: PostgresServer) -> None:
+def test_a_server_that_accepts_and_says_nothing_times_out(postgres: PostgresServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]
         url = f"{postgres.app_url()}?connect_timeout=2".replace(f":{postgres.port}/", f":{port}/")
@@ -483,7 +483,7 @@ def test_a_probe_is_answered_within_its_second(server: PostgresServer | MongoSer
     assert max(one.seconds for one in probes) < PROBE_MS / 1000 + SLACK_SECONDS
 
 
-def test_whether_a_silent_server_is_ready_is_told_in_seconds(
+def test_whether_a_silent_server_is_ready_is_known_in_seconds(
     server: PostgresServer | MongoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the limit of a call, which is half a minute."""
@@ -498,7 +498,7 @@ def test_whether_a_silent_server_is_ready_is_told_in_seconds(
 
 @pytest.mark.parametrize("used", [True, False], ids=["used", "cold"])
 def test_a_probe_of_a_server_that_is_gone_is_answered_too(mongo: MongoServer, *, used: bool) -> None:
-    with line_to(("127.0.0.1", mongo.port)) as line:
+    with proxy_to(("127.0.0.1", mongo.port)) as line:
         url = f"mongodb://127.0.0.1:{line.port}/?directConnection=true"
         with open_at(mongo, ConnectionString=url) as storage:
             if used:
@@ -509,7 +509,7 @@ def test_a_probe_of_a_server_that_is_gone_is_answered_too(mongo: MongoServer, *,
     assert ended.seconds < PROBE_MS / 1000 + SLACK_SECONDS
 
 
-def test_waiting_callers_open_no_connection_beside_the_pool_of_mongodb(mongo: MongoServer) -> None:
+def test_waiting_callers_open_no_connection_outside_the_pool_of_mongodb(mongo: MongoServer) -> None:
     open_now: list[int] = []
 
     def call() -> None:

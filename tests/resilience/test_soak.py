@@ -26,7 +26,7 @@ OUTAGES: Final = {
 
 
 @pytest.mark.parametrize("name", OUTAGES)
-def test_faults_lose_nothing_do_nothing_twice_show_nobody_else_and_leave_nothing(
+def test_faults_lose_nothing_do_nothing_twice_show_no_other_tenant_and_leave_nothing(
     name: str, tmp_path: Path
 ) -> None:
     words = ["--minutes", str(SECONDS / 60), "--journals", str(tmp_path), "--only", name]

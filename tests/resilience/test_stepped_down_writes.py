@@ -14,7 +14,7 @@ from pymongo import MongoClient
 
 import twinstore
 import twinstore_embedded
-from tests.support.databases import kept
+from tests.support.databases import without_retention
 from tests.support.servers import mongo_config
 from twinstore.errors import Outcome, TimeoutExceededError
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS
@@ -49,7 +49,7 @@ def server() -> Iterator[twinstore_embedded.MongoServer]:
 
 @pytest.fixture(scope="module")
 def storage(server: twinstore_embedded.MongoServer) -> Iterator[SchedulerStorage]:
-    with twinstore.open_storage(kept(mongo_config(server.url, "scheduler"))) as opened:
+    with twinstore.open_storage(without_retention(mongo_config(server.url, "scheduler"))) as opened:
         opened.scheduler.initializer.ensure_migrations()
         yield opened.scheduler
 
@@ -160,7 +160,7 @@ def test_a_write_of_one_row_is_repeated_and_applied_once(
     failure: dict[str, object],
     server: twinstore_embedded.MongoServer,
 ) -> None:
-    with twinstore.open_storage(kept(mongo_config(server.url, "once"))) as opened:
+    with twinstore.open_storage(without_retention(mongo_config(server.url, "once"))) as opened:
         opened.scheduler.initializer.ensure_migrations()
         with failing(server, {"times": 1}, {**failure, "failCommands": [command]}):
             # Applied twice, the second one would find the key taken, or another version.

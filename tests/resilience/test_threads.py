@@ -366,7 +366,7 @@ def test_units_do_not_nest_in_whatever_form(storage: SchedulerStorage, tenant: s
     assert len(storage.runs.list(tenant)) == 4
 
 
-def test_units_of_two_storages_of_one_database_stand_beside_each_other(
+def test_units_of_two_storages_of_one_database_are_independent(
     every_store: Settings, storage: SchedulerStorage, tenant: str
 ) -> None:
     with twinstore.add_scheduler_storage(every_store) as other, storage.transaction(tenant) as unit:

@@ -228,7 +228,7 @@ def test_a_good_certificate_is_served(
         assert answer("Mongo", section) is None
 
 
-def test_a_server_without_tls_is_told(
+def test_a_server_without_tls_is_reported(
     certificates: Certificates, postgres_database: PostgresDatabase, mongo_database: MongoDatabase
 ) -> None:
     found = answer("Postgres", {"ConnectionString": f"{postgres_database.app_url}?sslmode=require"})
@@ -247,7 +247,7 @@ def test_a_server_without_tls_is_told(
         ("sslrootcert={authority}&sslcert={authority}&sslkey=/nowhere/k.pem", "sslkey"),
     ],
 )
-def test_files_of_postgresql_that_are_missing_are_told(
+def test_files_of_postgresql_that_are_missing_are_reported(
     option: str, words: str, certificates: Certificates, postgres_database: PostgresDatabase
 ) -> None:
     with postgres(postgres_database, certificates.of_server("served"), certificates.authority) as section:

@@ -228,7 +228,7 @@ def test_without_validators_nothing_is_refused_and_nothing_asked(
     assert validated(database) == []
 
 
-def test_a_collation_of_its_own_is_named_because_tenants_are_not_told_apart(
+def test_a_separate_collation_is_named_because_tenants_are_not_distinguished(
     empty_mongo_database: MongoDatabase, database: Database[Document]
 ) -> None:
     database.create_collection("runs", collation={"locale": "en", "strength": 2})
@@ -266,7 +266,7 @@ def test_a_consent_covers_one_kind_one_name_and_no_more_rows(
     assert without_consent([covered, open_], frozenset()) == (covered, open_)
 
 
-def test_nobody_agrees_to_any_removal() -> None:
+def test_a_consent_without_a_number_is_refused() -> None:
     with pytest.raises(ValidationError, match="A consent to remove rows of runs must say how many"):
         Consent(EffectKind.TTL, "runs")
 

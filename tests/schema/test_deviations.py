@@ -229,7 +229,7 @@ class TestPostgres:
             yield connection
 
     @pytest.mark.parametrize("first", range(AT_ONCE))
-    def test_each_kind_is_named_and_mended_by_what_is_said(
+    def test_each_kind_is_named_and_fixed_by_the_stated_remedy(
         self, storage: SchedulerStorage, owner: psycopg.Connection[Any], first: int
     ) -> None:
         """Some at a time, of which none hides another."""
@@ -452,7 +452,7 @@ class TestMongo:
             yield client[module_mongo_database.name]
 
     @pytest.mark.parametrize("kind", CHANGED)
-    def test_each_kind_is_named_and_mended_by_what_is_said(
+    def test_each_kind_is_named_and_fixed_by_the_stated_remedy(
         self, storage: SchedulerStorage, database: Database[Document], kind: str
     ) -> None:
         change, text = CHANGED[kind]

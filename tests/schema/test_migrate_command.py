@@ -11,7 +11,7 @@ import pytest
 
 from tests.schema.shell import Shell
 from tests.support.copies import Answer, fill, invoke, write_config
-from tests.support.databases import MONGO_STEPS, POSTGRES_FILES, kept
+from tests.support.databases import MONGO_STEPS, POSTGRES_FILES, without_retention
 from tests.support.foreign import Document, fill_with_pymongo, foreign_runs
 from twinstore import add_scheduler_postgres_storage
 from twinstore.scheduler.module import MODULE
@@ -126,7 +126,7 @@ class TestCopy:
         capsys: pytest.CaptureFixture[str],
     ) -> Migrate:
         """Return a way to run a command from a filled PostgreSQL to a MongoDB shared with others."""
-        with add_scheduler_postgres_storage(kept(postgres_database.config)) as storage:
+        with add_scheduler_postgres_storage(without_retention(postgres_database.config)) as storage:
             fill(storage)
         source = write_config(tmp_path / "source.json", postgres_database.config)
         target = write_config(tmp_path / "target.json", empty_mongo_database.config)

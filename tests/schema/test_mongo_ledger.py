@@ -89,7 +89,7 @@ def test_the_shipped_step_makes_what_is_described() -> None:
     assert (draft.text, draft.contradictions) == (None, ())
 
 
-def test_the_collections_stand_beside_those_of_the_module(
+def test_the_collections_are_next_to_those_of_the_module(
     storage: SchedulerStorage, database: Database[Document]
 ) -> None:
     initializer = storage.bulk.ledger_initializer

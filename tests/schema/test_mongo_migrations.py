@@ -114,15 +114,15 @@ def test_the_first_call_makes_the_wanted_indexes_and_the_second_does_nothing(
 
 def test_the_lease_lets_one_in_at_a_time_and_grows_its_fence(database: Database[Document]) -> None:
     ledger = database["_migrations"]
-    with holding(ledger, duration=30 * SECOND, patience=SECOND) as first:
-        rival = MigrationLease(ledger, 30 * SECOND, "rival")
-        assert not rival.try_acquire()
+    with holding(ledger, duration=30 * SECOND, timeout=SECOND) as first:
+        competitor = MigrationLease(ledger, 30 * SECOND, "rival")
+        assert not competitor.try_acquire()
         with (
             pytest.raises(MigrationError, match="migrating"),
-            holding(ledger, duration=SECOND, patience=timedelta(0)),
+            holding(ledger, duration=SECOND, timeout=timedelta(0)),
         ):
             pass
-    with holding(ledger, duration=30 * SECOND, patience=SECOND) as second:
+    with holding(ledger, duration=30 * SECOND, timeout=SECOND) as second:
         assert second.fence == first.fence + 1
 
 
@@ -131,7 +131,7 @@ def test_a_lease_whose_owner_died_expires_by_the_clock_of_the_server(database: D
     ledger.insert_one({"_id": "_migration_lock", "fence": 0})
     dead = MigrationLease(ledger, timedelta(milliseconds=50), "dead")
     assert dead.try_acquire()
-    with holding(ledger, duration=30 * SECOND, patience=10 * SECOND) as heir:
+    with holding(ledger, duration=30 * SECOND, timeout=10 * SECOND) as heir:
         assert heir.fence == dead.fence + 1
         dead.renew()
         with pytest.raises(MigrationError, match="lost"):
@@ -161,16 +161,16 @@ def test_a_migration_that_was_killed_holds_up_the_next_for_ten_seconds_at_most(
 def test_a_lease_is_kept_for_as_long_as_its_holder_works(database: Database[Document]) -> None:
     ledger = database["_migrations"]
     # Renewed five times in its life, so a busy machine may be late by four fifths of it.
-    with holding(ledger, duration=5 * SECOND, patience=SECOND) as lease:
-        rival = MigrationLease(ledger, SECOND, "rival")
+    with holding(ledger, duration=5 * SECOND, timeout=SECOND) as lease:
+        competitor = MigrationLease(ledger, SECOND, "rival")
         seen: set[object] = set()
         while len(seen) < 3:
-            assert not rival.try_acquire()
+            assert not competitor.try_acquire()
             found = ledger.find_one({"_id": "_migration_lock"})
             assert found is not None
             seen.add(found["expiresAt"])
         lease.check()
-    assert rival.try_acquire()
+    assert competitor.try_acquire()
 
 
 def test_a_holder_that_was_stopped_goes_on_to_no_other_step(database: Database[Document]) -> None:

@@ -99,7 +99,7 @@ def test_a_collection_that_a_setting_names_belongs_to_one_module_whichever_is_op
 
 
 @pytest.mark.parametrize("first", ["scheduler", "taskrunner"])
-def test_it_is_not_migrated_into_either_by_whoever_comes_second(
+def test_it_is_not_migrated_into_either_by_the_second_module(
     first: str, empty_mongo_database: MongoDatabase
 ) -> None:
     settings = named_like_runs(empty_mongo_database)
@@ -115,7 +115,9 @@ def test_it_is_not_migrated_into_either_by_whoever_comes_second(
 
 
 @pytest.mark.parametrize("name", ["twinstore_jobs", "backfill_ranges"])
-def test_a_collection_of_the_ledger_is_nobody_elses(name: str, empty_mongo_database: MongoDatabase) -> None:
+def test_a_collection_of_the_ledger_belongs_to_no_module(
+    name: str, empty_mongo_database: MongoDatabase
+) -> None:
     settings = named_like_runs(empty_mongo_database, name)
     with (
         twinstore.open_storage(settings) as storage,

@@ -56,7 +56,7 @@ def test_a_missing_database_is_named(module_postgres_database: PostgresDatabase)
         storage.runs.get("tenant", "run")
 
 
-def test_nobody_at_the_port_means_nothing_was_applied() -> None:
+def test_no_server_at_the_port_means_nothing_was_applied() -> None:
     with closing(socket.socket()) as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]

@@ -200,7 +200,7 @@ class TestLedger:
         assert initializer.verify() == ()
         assert initializer.ensure_migrations().applied == ()
 
-    def test_a_role_that_may_not_use_it_is_told_so(
+    def test_the_error_for_a_role_that_may_not_use_it_says_so(
         self, storage: SchedulerStorage, initializer: PostgresInitializer, owner: psycopg.Connection[Any]
     ) -> None:
         storage.initializer.ensure_migrations()

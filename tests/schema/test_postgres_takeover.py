@@ -128,7 +128,7 @@ def hidden(rows: int, name: str = "run_summaries", *, more: bool = False) -> Eff
 
 class TestShape:
     @pytest.mark.parametrize("planned", [True, False], ids=["with their ledger", "without a ledger"])
-    def test_tables_of_somebody_else_stay_as_they_are(
+    def test_tables_of_another_application_stay_as_they_are(
         self,
         initializer: Initializer,
         owner: Connection,
@@ -220,7 +220,7 @@ class TestShape:
         with unchanged(owner), pytest.raises(MigrationError, match=r"Not wanted: column late\.id: integer"):
             initializer.ensure_migrations(release=True)
 
-    def test_other_tables_beside_ours_do_not_matter(
+    def test_other_tables_next_to_ours_do_not_matter(
         self, empty_postgres_database: PostgresDatabase, owner: Connection
     ) -> None:
         owner.execute("CREATE SCHEMA scheduler; CREATE TABLE scheduler.theirs (id int)")
@@ -369,7 +369,9 @@ class TestLedgerOfCopies:
         with add_scheduler_postgres_storage(empty_postgres_database.config) as storage:
             yield storage.bulk.ledger_initializer
 
-    def test_tables_of_somebody_else_stay_as_they_are(self, ledger: Initializer, owner: Connection) -> None:
+    def test_tables_of_another_application_stay_as_they_are(
+        self, ledger: Initializer, owner: Connection
+    ) -> None:
         owner.execute("CREATE SCHEMA twinstore")
         owner.execute("CREATE TABLE twinstore.jobs (id uuid PRIMARY KEY, title text)")
         owner.execute("INSERT INTO twinstore.jobs VALUES (gen_random_uuid(), 'theirs')")

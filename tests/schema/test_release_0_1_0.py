@@ -283,7 +283,7 @@ def test_every_kind_of_row_can_be_changed(changeable: SchedulerStorage, tenant: 
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_every_entity_of_today_can_be_used_beside_the_rows_of_the_release(
+def test_every_entity_of_today_can_be_used_with_the_rows_of_the_release(
     driver: str, request: pytest.FixtureRequest
 ) -> None:
     with restored(driver, request) as settings, migrated(settings) as storage:

@@ -372,7 +372,7 @@ class TestPostgres:
             with pytest.raises(MigrationError, match="migrating schema scheduler"):
                 reverter(storage).revert("014")
 
-    def test_what_somebody_built_on_its_tables_is_named(
+    def test_foreign_objects_that_depend_on_its_tables_are_named(
         self, storage: SchedulerStorage, settings: Settings
     ) -> None:
         with owner_of(settings) as owner:
@@ -405,7 +405,7 @@ def await_waiter(settings: Settings, mode: str) -> None:
 
 @pytest.mark.parametrize("driver", ["mongo"])
 class TestMongo:
-    def test_nobody_writes_between_the_count_and_the_end(
+    def test_no_write_happens_between_the_count_and_the_end(
         self, storage: SchedulerStorage, settings: Settings
     ) -> None:
         fill(storage)
@@ -428,10 +428,10 @@ class TestMongo:
     def test_another_migrator_keeps_it_out(
         self, storage: SchedulerStorage, settings: Settings, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(mongo_migrator, "PATIENCE", timedelta(0))
+        monkeypatch.setattr(mongo_migrator, "LEASE_TIMEOUT", timedelta(0))
         with (
             database_of(settings) as database,
-            holding(database[LEDGER], duration=timedelta(seconds=30), patience=timedelta(0)),
+            holding(database[LEDGER], duration=timedelta(seconds=30), timeout=timedelta(0)),
             pytest.raises(MigrationError, match="Another process has been migrating"),
         ):
             reverter(storage).revert("014")

@@ -250,7 +250,7 @@ class TestPostgres:
             storage.initializer.ensure_migrations()
         assert "a secret" not in caught.value.message
 
-    def test_a_role_without_rights_is_told_what_to_grant(
+    def test_the_error_for_a_role_without_rights_says_what_to_grant(
         self, empty_postgres_database: PostgresDatabase
     ) -> None:
         database = empty_postgres_database
@@ -276,7 +276,7 @@ class TestPostgres:
 
 
 class TestMongo:
-    def test_a_user_without_rights_is_told_what_to_grant(self) -> None:
+    def test_the_error_for_a_user_without_rights_says_what_to_grant(self) -> None:
         with tempfile.TemporaryDirectory(prefix="twinstore-rights-") as directory:
             server = twinstore_embedded.start_mongo(directory, users=True, owned=True)
             try:

@@ -22,7 +22,7 @@ from twinstore import CanonicalJsonSerializer, Clock
 from twinstore.scheduler import PolicyRunStats
 
 if TYPE_CHECKING:
-    from scheduler_service.worker import Say
+    from scheduler_service.worker import LogFunction
     from twinstore.scheduler import AuditEvent, PolicyRunJob
 
 CLOCK: Final = "TEST_CLOCK"
@@ -52,7 +52,7 @@ def stamp(event: AuditEvent) -> AuditEvent:
     return event.evolve(id=f"audit_{sha256(CanonicalJsonSerializer.serialize(event)).hexdigest()[:32]}")
 
 
-def work(job: PolicyRunJob, say: Say) -> PolicyRunStats:
+def work(job: PolicyRunJob, say: LogFunction) -> PolicyRunStats:
     """Do the work, or hold it until this process is killed."""
     if job.policy_id == HELD and job.attempt_count == 1:
         Event().wait()

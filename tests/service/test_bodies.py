@@ -20,7 +20,7 @@ from scheduler_service.firing import tick
 from tests.service.conftest import NOW
 from tests.service.serving import JSON
 from tests.support import forked
-from tests.support.databases import environment_of, kept
+from tests.support.databases import environment_of, without_retention
 from twinstore import CanonicalJsonSerializer, open_storage
 from twinstore.scheduler import RunQueryOptions, RunState, Trigger
 
@@ -56,7 +56,7 @@ def output_of_service(settings: Settings) -> str:
 def test_the_sample_service_prints_the_same_on_both_stores(
     empty_mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase
 ) -> None:
-    stores = kept(empty_mongo_database.config), kept(empty_postgres_database.config)
+    stores = without_retention(empty_mongo_database.config), without_retention(empty_postgres_database.config)
     on_mongo, on_postgres = map(output_of_service, stores)
     assert TOKEN.sub(lambda match: match[0] if match[1] == "None" else "next TOKEN", on_mongo) == EXPECTED
     assert on_mongo == on_postgres

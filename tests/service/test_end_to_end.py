@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.programs import CLOCK, HELD, FileClock
 from tests.service.serving import JSON, listening
-from tests.support.databases import environment_of, kept
+from tests.support.databases import environment_of, without_retention
 from twinstore.observing.counters import METRICS
 
 if TYPE_CHECKING:
@@ -252,7 +252,9 @@ def states(
             if driver not in found:
                 both = [cast("Settings", part.config["Persistence"]) for part in (mongo, postgres)]
                 sections = both[0] | both[1] | {"Scheduler": SWITCH[driver]}
-                with running(kept({"Persistence": sections}), tmp_path_factory.mktemp(driver)) as programs:
+                with running(
+                    without_retention({"Persistence": sections}), tmp_path_factory.mktemp(driver)
+                ) as programs:
                     found[driver] = lived_through(programs)
             return found[driver]
 

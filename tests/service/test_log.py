@@ -15,13 +15,13 @@ from uuid import uuid4
 import pytest
 
 import twinstore
-from tests.support.wires import over
+from tests.support.proxies import through_proxy
 from twinstore import aio
 from twinstore.errors import ConcurrencyError, ConfigurationError, TimeoutExceededError, UnavailableError
 from twinstore.observing import SlowCalls
 from twinstore.observing.observer import Call, CallOutcome, Operation
 from twinstore.runtime import service_log
-from twinstore.runtime.service_log import Limiter, note_back, note_lost, note_lost_race
+from twinstore.runtime.service_log import Limiter, log_lost_race, log_recovered, log_unavailable
 from twinstore.testing.scheduler.builders import make_run
 
 if TYPE_CHECKING:
@@ -128,36 +128,36 @@ def counted(run: Run, more: int) -> Run:
     return run.evolve(stats=run.stats.evolve(candidates=run.stats.candidates + more))
 
 
-def write_against_a_rival(settings: Settings, key: str) -> int:
+def write_with_a_conflict(settings: Settings, key: str) -> int:
     """Change a run in a unit while another writer does; return how many candidates it has in the end."""
     with twinstore.open_storage(settings) as opened, ThreadPoolExecutor() as other:
         storage = opened.scheduler
         storage.runs.create(make_run(TENANT, key))
-        rivals = [1]
+        competitors = [1]
 
         def step(unit: SchedulerSession) -> None:
             run = unit.runs.get_required(TENANT, key)
-            if rivals:
-                other.submit(storage.runs.update, counted(run, rivals.pop())).result()
+            if competitors:
+                other.submit(storage.runs.update, counted(run, competitors.pop())).result()
             unit.runs.update(counted(run, 10))
 
         storage.transact(step, tenant_id=TENANT)
         return storage.runs.get_required(TENANT, key).stats.candidates
 
 
-def write_against_a_rival_with_asyncio(settings: Settings, key: str) -> int:
+def write_with_a_conflict_with_asyncio(settings: Settings, key: str) -> int:
     """Do the same in a task."""
 
     async def write() -> int:
         async with aio.open_storage(settings) as opened:
             storage = opened.scheduler
             await storage.runs.create(make_run(TENANT, key))
-            rivals = [1]
+            competitors = [1]
 
             async def step(unit: AsyncSchedulerSession) -> None:
                 run = await unit.runs.get_required(TENANT, key)
-                if rivals:
-                    await asyncio.create_task(storage.runs.update(counted(run, rivals.pop())))
+                if competitors:
+                    await asyncio.create_task(storage.runs.update(counted(run, competitors.pop())))
                 await unit.runs.update(counted(run, 10))
 
             await storage.transact(step, tenant_id=TENANT)
@@ -220,7 +220,7 @@ def test_a_migration_says_what_it_has_done(
         ("Postgres", {"ConnectionString": "postgresql://127.0.0.1:1/db"}),
     ],
 )
-def test_a_store_that_is_away_is_told_once_a_minute(
+def test_an_unreachable_store_is_logged_once_a_minute(
     name: str, section: dict[str, str], log: pytest.LogCaptureFixture, clock: Clock
 ) -> None:
     def code_of_a_call() -> str:
@@ -230,7 +230,7 @@ def test_a_store_that_is_away_is_told_once_a_minute(
 
     with twinstore.open_storage({"Persistence": {"Scheduler": name, name: section}}) as storage:
         code, *_ = [code_of_a_call() for _ in range(3)]
-        clock.now += service_log.PAUSE_SECONDS
+        clock.now += service_log.LOG_INTERVAL_SECONDS
         code_of_a_call()
     first, second = lines(log)
     assert first == (logging.WARNING, f"{name} cannot be reached ({code})")
@@ -240,32 +240,32 @@ def test_a_store_that_is_away_is_told_once_a_minute(
     assert "more like this since the last line" in text
 
 
-def test_a_store_that_is_back_is_told_once(log: pytest.LogCaptureFixture) -> None:
-    note_back("Mongo", lambda: "nowhere")
-    note_lost(UnavailableError("gone", driver="Mongo"))
-    note_lost(UnavailableError("gone", driver="Mongo"))
-    note_back("Postgres", lambda: "nowhere")
-    note_back("Mongo", lambda: "host:27017")
-    note_back("Mongo", lambda: "host:27017")
-    note_lost(UnavailableError("gone", driver="Mongo"))
+def test_a_recovered_store_is_logged_once(log: pytest.LogCaptureFixture) -> None:
+    log_recovered("Mongo", lambda: "nowhere")
+    log_unavailable(UnavailableError("gone", driver="Mongo"))
+    log_unavailable(UnavailableError("gone", driver="Mongo"))
+    log_recovered("Postgres", lambda: "nowhere")
+    log_recovered("Mongo", lambda: "host:27017")
+    log_recovered("Mongo", lambda: "host:27017")
+    log_unavailable(UnavailableError("gone", driver="Mongo"))
     assert [level for level, _ in lines(log)] == [logging.WARNING, logging.INFO, logging.WARNING]
     assert lines(log)[1][1] == "Mongo is reached again at host:27017"
 
 
 def test_a_call_that_took_too_long_is_no_lost_store(log: pytest.LogCaptureFixture) -> None:
     error = TimeoutExceededError("slow", driver="Mongo")
-    assert note_lost(error) is error
+    assert log_unavailable(error) is error
     assert not lines(log)
 
 
-def test_lost_races_are_told_once_a_minute_with_their_number(
+def test_lost_races_are_logged_once_a_minute_with_their_number(
     log: pytest.LogCaptureFixture, clock: Clock
 ) -> None:
     error = ConcurrencyError("lost", module="scheduler", entity="runs", key="r-1", driver="Mongo")
     for _ in range(1000):
-        note_lost_race(error, 0.01)
-    clock.now += service_log.PAUSE_SECONDS
-    note_lost_race(error, 0.01)
+        log_lost_race(error, 0.01)
+    clock.now += service_log.LOG_INTERVAL_SECONDS
+    log_lost_race(error, 0.01)
     told = [text for level, text in lines(log) if level == logging.WARNING]
     line = "lost against another writer on Mongo (runs); repeated in 10 ms"
     assert told == [line, f"{line} (999 more like this since the last line)"]
@@ -291,7 +291,7 @@ def test_slow_calls_are_named_and_others_are_not(log: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("way", [get_a_run, get_a_run_with_asyncio])
-def test_slow_calls_of_a_storage_are_told(
+def test_slow_calls_of_a_storage_are_logged(
     way: Callable[[Settings], None], driver: str, settings: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     way(settings)
@@ -304,14 +304,14 @@ def test_slow_calls_of_a_storage_are_told(
     assert TENANT not in str(facts)
 
 
-def test_a_server_that_is_away_and_back_is_told_once_each(
+def test_an_outage_and_a_recovery_of_a_server_are_logged_once_each(
     driver: str, settings: Settings, log: pytest.LogCaptureFixture
 ) -> None:
-    wire, over_it = over(settings)
+    wire, over_it = through_proxy(settings)
     place = f"127.0.0.1:{wire.port}"
     with wire, twinstore.open_storage(impatient(over_it)) as storage:
         storage.scheduler.runs.get(TENANT, "r-1")
-        with wire.away(), pytest.raises(UnavailableError):
+        with wire.unavailable(), pytest.raises(UnavailableError):
             storage.scheduler.runs.get(TENANT, "r-1")
         deadline = time.monotonic() + BACK_SECONDS
         while not reached(storage.scheduler) and time.monotonic() < deadline:
@@ -333,8 +333,8 @@ def test_a_server_that_is_away_and_back_is_told_once_each(
     assert TENANT not in str((lost, back))
 
 
-@pytest.mark.parametrize("way", [write_against_a_rival, write_against_a_rival_with_asyncio])
-def test_a_unit_that_is_repeated_is_told(
+@pytest.mark.parametrize("way", [write_with_a_conflict, write_with_a_conflict_with_asyncio])
+def test_a_unit_that_is_repeated_is_logged(
     way: Callable[[Settings, str], int], driver: str, settings: Settings, log: pytest.LogCaptureFixture
 ) -> None:
     key = uuid4().hex
@@ -368,11 +368,11 @@ def test_a_storm_of_many_kinds_takes_no_memory_for_what_is_over() -> None:
     assert limiter.passes("a") == 0
 
 
-def test_a_program_without_a_log_is_told_nothing() -> None:
+def test_a_program_without_a_log_sees_nothing() -> None:
     program = (
         "from twinstore.errors import ConcurrencyError\n"
-        "from twinstore.runtime.service_log import note_lost_race\n"
-        "note_lost_race(ConcurrencyError('lost', driver='Mongo'), 0.01)\n"
+        "from twinstore.runtime.service_log import log_lost_race\n"
+        "log_lost_race(ConcurrencyError('lost', driver='Mongo'), 0.01)\n"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (found.stdout, found.stderr) == ("", "")

@@ -11,7 +11,7 @@ import pytest
 
 import twinstore
 from tests.service.test_observers import Watch
-from tests.support.databases import DRIVERS, kept
+from tests.support.databases import DRIVERS, without_retention
 from twinstore.errors import ConcurrencyError, LockTimeoutError, TwinstoreError
 from twinstore.observing import CallOutcome, Counters
 from twinstore.scheduler.module import MODULE
@@ -60,7 +60,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Store]:
     if request.param != "memory":
         settings = request.getfixturevalue(f"module_{request.param}_database").config
     watch, counters = Watch(), Counters()
-    with twinstore.add_scheduler_storage(kept(settings), observers=[watch, counters]) as storage:
+    with twinstore.add_scheduler_storage(without_retention(settings), observers=[watch, counters]) as storage:
         yield Store(NAMES[request.param], storage, watch, counters)
 
 
@@ -147,12 +147,12 @@ def test_a_unit_that_is_left_by_an_error_ends_with_it_and_a_lost_attempt_is_seen
     ]
 
 
-def test_a_lock_tells_of_waiting_renewal_and_release(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_reports_waiting_renewal_and_release(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One has it; the other asks at least once in vain, and gets it when the first gives it up."""
     key, asked, begin = unique("lock"), Event(), Barrier(2)
-    plain = lock_repository.pauses
+    plain = lock_repository.backoff_delays
 
-    def pauses(end: float) -> Iterator[float]:
+    def backoff_delays(end: float) -> Iterator[float]:
         for number, pause in enumerate(plain(end)):
             if number == 1:  # the first request was answered: another holder has it
                 asked.set()
@@ -165,7 +165,7 @@ def test_a_lock_tells_of_waiting_renewal_and_release(store: Store, monkeypatch: 
 
     before = store.counters.snapshot()
     with store.storage.locks.acquire(key, NOW) as held:
-        monkeypatch.setattr(lock_repository, "pauses", pauses)
+        monkeypatch.setattr(lock_repository, "backoff_delays", backoff_delays)
         other = in_thread(wait_for_it)
         begin.wait(PATIENCE)
         assert asked.wait(PATIENCE)
@@ -195,7 +195,7 @@ def test_a_lock_tells_of_waiting_renewal_and_release(store: Store, monkeypatch: 
 
 def test_a_renewal_in_the_background_is_observed_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     # Soon, and long before the lease is over where the machine is busy.
-    monkeypatch.setattr("twinstore.scheduler.holding.RENEWALS_PER_LEASE", 600)
+    monkeypatch.setattr("twinstore.scheduler.held_lock.RENEWALS_PER_LEASE", 600)
     with store.storage.locks.acquire(unique("lock"), NOW, lease=timedelta(minutes=1)) as lock:
         renewed = Event()
         store.watch.calls = cast("list[Call]", Renewals(renewed))
@@ -217,7 +217,7 @@ class Renewals(list[object]):
             self._renewed.set()
 
 
-def test_each_opening_of_system_scope_is_told_with_its_purpose(store: Store) -> None:
+def test_each_opening_of_system_scope_is_reported_with_its_purpose(store: Store) -> None:
     storage = store.storage
     storage.workers.list()
     with storage.sessions.open(purpose="a look at all"):
@@ -230,7 +230,7 @@ def test_each_opening_of_system_scope_is_told_with_its_purpose(store: Store) -> 
     ]
 
 
-def test_what_was_counted_is_what_was_told(store: Store) -> None:
+def test_what_was_counted_is_what_was_reported(store: Store) -> None:
     here = store.workspace
     before = store.counters.snapshot().operations
     for _ in range(3):

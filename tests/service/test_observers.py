@@ -36,7 +36,7 @@ from twinstore.errors import (
 from twinstore.observing import Call, CallOutcome, Counters, LockWait, Observer, Operation
 from twinstore.observing.counters import OPERATION_BUCKETS
 from twinstore.observing.observer import (
-    PRESENT,
+    CURRENT_NOTIFIER,
     Notifier,
     Observers,
     observed,
@@ -178,7 +178,7 @@ def test_sessions_units_and_attempts_are_observed_once_each() -> None:
     ]
 
 
-def test_system_scope_of_a_unit_is_told_once() -> None:
+def test_system_scope_of_a_unit_is_reported_once() -> None:
     watch = Watch()
 
     async def work() -> None:
@@ -258,7 +258,7 @@ class Broken(Observer):
 
 
 # No observer
-def test_where_nobody_observes_sessions_have_the_parts_themselves() -> None:
+def test_without_observers_sessions_have_the_parts_themselves() -> None:
     with memory() as storage:
         assert type(storage.runs) is Runs
         assert getattr(storage.runs.get, "__func__") is Runs.get  # noqa: B009  # of a bound method
@@ -528,10 +528,10 @@ def test_what_observers_have_begun_ends_also_where_another_one_is_interrupted(*,
         storage.runs.list("t")
     assert first.names == ["runs.list"]
     assert second.names == (["runs.list"] if at_end else [])
-    assert PRESENT.get() is None
+    assert CURRENT_NOTIFIER.get() is None
 
 
-def test_observers_are_told_in_order_and_at_an_end_in_the_opposite_one() -> None:
+def test_observers_are_notified_in_order_and_at_an_end_in_reverse() -> None:
     told: list[str] = []
 
     class Named(Observer):
@@ -551,11 +551,11 @@ class Observer_(Observer):  # noqa: N801  # one that is interested in nothing
     """Only there."""
 
 
-def test_who_tells_of_a_call_is_known_during_it_alone() -> None:
+def test_the_notifier_of_a_call_is_known_during_it_alone() -> None:
     here = notifier(Watch())
-    assert PRESENT.get() is None
-    assert here.run("get", PRESENT.get) is here
-    assert PRESENT.get() is None
+    assert CURRENT_NOTIFIER.get() is None
+    assert here.run("get", CURRENT_NOTIFIER.get) is here
+    assert CURRENT_NOTIFIER.get() is None
 
 
 # Purposes
@@ -572,7 +572,7 @@ def test_purposes_beyond_a_hundred_and_long_ones_are_others(monkeypatch: pytest.
     assert (len(told), told["other"], told["for number 7"]) == (101, 50, 2)
     assert told == Counter(scope.system_scope_openings())
     monkeypatch.setattr(scope, "_openings", Counter[str]())
-    scope.note_system_scope("x" * 101)
+    scope.record_system_scope("x" * 101)
     assert scope.system_scope_openings() == {"other": 1}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.support.copies import fill, invoke, write_config
-from tests.support.databases import kept
+from tests.support.databases import without_retention
 from tests.support.pgbouncer import pooler_before
 from twinstore import open_storage
 from twinstore.testing.scheduler.builders import make_image, make_impact_set
@@ -52,9 +52,9 @@ def test_what_was_stored_through_it_is_smoked_copied_and_proved_equal(
     *,
     long_form: bool,
 ) -> None:
-    settings = kept(pooler.config(postgres_database))
+    settings = without_retention(pooler.config(postgres_database))
     source = write_config(tmp_path / "postgres.json", settings)
-    target = write_config(tmp_path / "mongo.json", kept(mongo_database.config))
+    target = write_config(tmp_path / "mongo.json", without_retention(mongo_database.config))
     with open_storage(settings) as storage:
         fill(storage.scheduler, ("acme",))
         labels = {f"{n:08}": "x" * 1000 for n in range(LARGE_OF_LONG if long_form else LARGE)}

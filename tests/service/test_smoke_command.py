@@ -21,7 +21,7 @@ from pymongo.database import Database
 
 from tests.support import forked
 from tests.support.copies import Answer, fill, invoke, write_config
-from tests.support.databases import APP_ROLE, PASSWORD, kept
+from tests.support.databases import APP_ROLE, PASSWORD, without_retention
 from tests.support.servers import postgres_config, postgres_url
 from twinstore import open_storage
 from twinstore_backfill.smoke import engine, lists
@@ -42,7 +42,7 @@ SCHEMA: Final = "schema"
 LISTS: Final = "C5 list order"
 C6: Final = "C6 lock smoke test"
 TRIAL_LOCKS: Final = "no lock outlives the longest lease"
-FAR: Final = datetime(2999, 1, 1, tzinfo=UTC)
+FAR_FUTURE: Final = datetime(2999, 1, 1, tzinfo=UTC)
 # What the smoke test of locks writes on purpose, and the numbers that were given: a gap is no row.
 SMOKE_LOCK: Final = "system:twinstore:smoke"
 COUNTERS: Final = "_counters"
@@ -239,12 +239,12 @@ KILLED: Final = """
 import os, sys
 from twinstore_backfill.cli import main
 from twinstore_backfill.smoke import engine
-real = engine.tried
-def tried(step):
+real = engine.run_trial_step
+def run_trial_step(step):
     if step.name == "worker":
         os.kill(os.getpid(), 9)
     return real(step)
-engine.tried = tried
+engine.run_trial_step = run_trial_step
 sys.exit(main(["--config", sys.argv[1], "smoke"]))
 """
 
@@ -266,7 +266,7 @@ class Deployed:
 @contextmanager
 def deployed(server: str, database: Any, folder: Path) -> Iterator[Deployed]:  # noqa: ANN401  # of either server
     """Fill a database."""
-    settings = kept(database.config)
+    settings = without_retention(database.config)
     config = write_config(folder / f"{database.name}.json", settings)
     opened: Any = {"mongo": mongo, "postgres": postgres}[server]
     content: Any = {"mongo": mongo_content, "postgres": postgres_content}[server]
@@ -304,14 +304,14 @@ def findings(answer: Answer, step: str) -> str:
 
 def between_steps(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], object]) -> None:
     """Do something after each step of the trial."""
-    real = engine.tried
+    real = engine.run_trial_step
 
-    def tried(step: TrialStep) -> Finding:
+    def run_trial_step(step: TrialStep) -> Finding:
         found = real(step)
         act(step.name)
         return found
 
-    monkeypatch.setattr(engine, "tried", tried)
+    monkeypatch.setattr(engine, "run_trial_step", run_trial_step)
 
 
 def test_a_sound_store_passes_and_holds_afterwards_byte_for_byte_what_it_held(
@@ -427,7 +427,7 @@ def test_a_policy_that_shows_everything_ends_it_at_once(
     assert "ON scheduler.audit" in findings(found, "server, roles, row-level security")
 
 
-def test_a_role_that_may_only_read_is_told_which_right_it_lacks(
+def test_the_error_for_a_role_that_may_only_read_names_the_missing_right(
     postgres_database: PostgresDatabase,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

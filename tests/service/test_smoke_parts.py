@@ -21,7 +21,7 @@ from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.smoke import engine
 from twinstore_backfill.smoke.engine import SmokeOptions, SmokeTenant, run_smoke
-from twinstore_backfill.smoke.lists import StoredRows, judged
+from twinstore_backfill.smoke.lists import StoredRows, check_list
 from twinstore_memory.bulk import MemoryBulk
 
 if TYPE_CHECKING:
@@ -53,16 +53,16 @@ def found_in(
     """Return what is found of a list whose pages are not what the repository answers."""
     (query,) = [item for item in SchedulerLists({}, 3).of_tenant("acme", store.storage) if item.name == name]
 
-    def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
-        page = query.ask(side, token)
+    def fetch(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+        page = query.fetch(side, token)
         changed = lie(page)
         assert isinstance(changed, Page)
         return changed
 
     counts = {entity.name: store.bulk.counts(entity) for entity in store.bulk.entities()}
     # A tool knows no module: the storage that it holds is the one that the list is asked of.
-    lying = cast("ListQuery[AnyStorage]", replace(query, ask=ask))
-    return judged(lying, store, StoredRows(store, counts))
+    lying = cast("ListQuery[AnyStorage]", replace(query, fetch=fetch))
+    return check_list(lying, store, StoredRows(store, counts))
 
 
 def schedules_of(store: Store[SchedulerStorage]) -> Page[ListedRow | None]:
@@ -114,7 +114,7 @@ def test_a_list_is_compared_with_what_the_rows_make_of_it(
     assert (found.result, found.problem[: len(problem)]) == (result, problem)
 
 
-def test_the_next_fires_are_those_of_the_stored_triggers_and_none_is_left_out(
+def test_the_next_fires_are_those_of_the_stored_triggers_and_none_is_missing(
     store: Store[SchedulerStorage],
 ) -> None:
     assert found_in(store, "next fires of acme", lambda page: page).result == "pass"
@@ -235,12 +235,12 @@ def test_people_read_the_verdict_first_then_the_steps_then_what_is_wrong(
     )
 
 
-def test_a_store_that_goes_away_in_the_middle_is_told_as_unreachable_with_what_is_left(
+def test_a_store_that_goes_away_in_the_middle_is_reported_as_unreachable_with_what_is_left(
     store: Store[SchedulerStorage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = engine.tried
+    real = engine.run_trial_step
 
-    def tried(step: TrialStep) -> Finding:
+    def run_trial_step(step: TrialStep) -> Finding:
         if step.name == "worker":
             monkeypatch.setattr(MemoryBulk, "counts", away)
             away()
@@ -249,7 +249,7 @@ def test_a_store_that_goes_away_in_the_middle_is_told_as_unreachable_with_what_i
     def away(*_given: object, **_options: object) -> dict[str, int]:
         raise UnavailableError("The server does not answer.")
 
-    monkeypatch.setattr(engine, "tried", tried)
+    monkeypatch.setattr(engine, "run_trial_step", run_trial_step)
     report = run_smoke(store, SmokeOptions(), StopSwitch())
     failed = {step.name: " ".join(step.problems) for step in report.steps if step.result == "fail"}
     assert (report.passed, report.unreachable) == (False, True)
@@ -257,7 +257,7 @@ def test_a_store_that_goes_away_in_the_middle_is_told_as_unreachable_with_what_i
     assert "the next smoke test removes them" in failed["removed again"]
 
 
-def test_rows_that_name_no_tenant_are_told_and_do_not_keep_the_lists_from_being_looked_at(
+def test_rows_that_name_no_tenant_are_reported_and_do_not_stop_the_check_of_lists(
     store: Store[SchedulerStorage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = MemoryBulk.counts

@@ -23,7 +23,7 @@ from twinstore.scheduler import PolicyRunJob, PolicyRunStats
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scheduler_service.worker import Say, Work
+    from scheduler_service.worker import LogFunction, Work
     from tests.service.conftest import Api
 
 SAMPLES: Final = Path(__file__).parents[2] / "samples/api/scheduler"
@@ -68,7 +68,7 @@ class Tenant:
     def worker(self, work: Work, name: str = "w1") -> JobWorker:
         """Return a worker that ends after its first job."""
 
-        def once(job: PolicyRunJob, say: Say) -> PolicyRunStats:
+        def once(job: PolicyRunJob, say: LogFunction) -> PolicyRunStats:
             worker.stop.set()
             return work(job, say)
 
@@ -87,7 +87,7 @@ def tenant(api: Api) -> Iterator[Tenant]:
     api.clock.set_to(now)
 
 
-def spoken(job: PolicyRunJob, say: Say) -> PolicyRunStats:
+def spoken(job: PolicyRunJob, say: LogFunction) -> PolicyRunStats:
     del job
     say("evaluated")
     return STATS
@@ -95,7 +95,7 @@ def spoken(job: PolicyRunJob, say: Say) -> PolicyRunStats:
 
 @pytest.mark.parametrize("late", ["say", "fail", "end"])
 def test_a_worker_that_lost_its_lease_writes_nothing_more(tenant: Tenant, late: str) -> None:
-    def stopped(_: PolicyRunJob, say: Say) -> PolicyRunStats:
+    def stopped(_: PolicyRunJob, say: LogFunction) -> PolicyRunStats:
         # As after SIGSTOP and SIGCONT: the lease ran out, and another worker has done the job meanwhile.
         tenant.api.clock.advance(LEASE * 2)
         tick(tenant.api.scheduler, tenant.api.clock.now())
@@ -115,8 +115,8 @@ def test_a_worker_that_lost_its_lease_writes_nothing_more(tenant: Tenant, late: 
     assert tenant.log == [*names, "evaluated"]
 
 
-def test_a_lease_that_ran_out_admits_no_word_although_nobody_has_the_job(tenant: Tenant) -> None:
-    def stopped(job: PolicyRunJob, say: Say) -> PolicyRunStats:
+def test_an_expired_lease_admits_no_report_although_no_one_has_the_job(tenant: Tenant) -> None:
+    def stopped(job: PolicyRunJob, say: LogFunction) -> PolicyRunStats:
         tenant.api.clock.advance(LEASE * 2)
         return spoken(job, say)
 
@@ -162,7 +162,7 @@ def test_nothing_is_done_twice_where_answers_are_lost(
 
 
 def test_entries_of_others_in_the_same_log_stay(tenant: Tenant) -> None:
-    def beside(job: PolicyRunJob, say: Say) -> PolicyRunStats:
+    def beside(job: PolicyRunJob, say: LogFunction) -> PolicyRunStats:
         entry = {"tenantId": tenant.name, "runId": tenant.run_id, "message": "of another program"}
         body = json.dumps({"items": [entry | {"loggedAt": "2026-01-05T12:00:00Z"}]})
         path = f"/tenants/{tenant.name}/runs/{tenant.run_id}/logs"
@@ -187,7 +187,7 @@ def test_an_outage_longer_than_its_patience_is_waited_for(
             return httpx.Response(502, text="<html>Bad Gateway</html>", request=request)
         return send()
 
-    monkeypatch.setattr(client_module, "PATIENCE", 0.0)
+    monkeypatch.setattr(client_module, "TIMEOUT", 0.0)
     disturbed(monkeypatch, away)
     tenant.worker(spoken).run()
     assert calls[1:3] == ["claims", "claims"]  # the second one is refused, because it is not registered
@@ -195,7 +195,7 @@ def test_an_outage_longer_than_its_patience_is_waited_for(
 
 
 def test_failed_work_ends_its_job_and_its_run(tenant: Tenant) -> None:
-    def failed(_: PolicyRunJob, __: Say) -> PolicyRunStats:
+    def failed(_: PolicyRunJob, __: LogFunction) -> PolicyRunStats:
         raise WorkError
 
     tenant.worker(failed).run()
@@ -204,7 +204,7 @@ def test_failed_work_ends_its_job_and_its_run(tenant: Tenant) -> None:
 
 
 def test_a_job_that_is_removed_while_it_is_held_stops_no_worker(tenant: Tenant) -> None:
-    def removed(job: PolicyRunJob, say: Say) -> PolicyRunStats:
+    def removed(job: PolicyRunJob, say: LogFunction) -> PolicyRunStats:
         path = f"/tenants/{tenant.name}/policy-jobs/{job.id}"
         assert tenant.api.http.delete(path).is_success
         return spoken(job, say)

@@ -55,7 +55,7 @@ BUILDS: Final = tuple(
 )
 
 
-class Passed:
+class PassedCommitPlugin:
     """Notes the commit of a run that passes; what was not committed when it began counts as changed later."""
 
     def __init__(self, file: Path = PASSED) -> None:
@@ -101,8 +101,8 @@ def git(*words: str, folder: Path = ROOT) -> str:
             text=True,
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        raise NotKnownError(f"git {words[0]} failed: {said.strip()}") from error
+        output = getattr(error, "stderr", None) or str(error)
+        raise NotKnownError(f"git {words[0]} failed: {output.strip()}") from error
 
 
 def base(folder: Path = ROOT, passed: Path = PASSED) -> str:
@@ -174,9 +174,9 @@ def main(arguments: Sequence[str]) -> int:
     except NotKnownError as reason:
         choice = Choice(frozenset(), frozenset(), (str(reason),))
     else:
-        say(f"{len(changed)} files have changed since {since[:12]}; {len(choice.files)} test files use them.")
+        log(f"{len(changed)} files have changed since {since[:12]}; {len(choice.files)} test files use them.")
     if choice.unknown:
-        say("\n".join([*choice.unknown, "So all of make test runs."]))
+        log("\n".join([*choice.unknown, "So all of make test runs."]))
     elif not choice.files:
         return 0
     return run(choice, arguments)
@@ -190,7 +190,7 @@ def run(choice: Choice, arguments: Sequence[str]) -> int:
     return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code)
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Print what is done before a run of tests says more."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

@@ -22,7 +22,7 @@ SECONDS: Final = 120
 # A path, or an empty text for a run without.
 VARIABLE: Final = "TWINSTORE_TEST_CHROMIUM"
 PROGRAM: Final = shutil.which(os.environ.get(VARIABLE, "chromium"))
-LEFT_OUT: Final = "chromium is not installed, so no page was looked at in a browser."
+SKIP_NOTE: Final = "chromium is not installed, so no page was looked at in a browser."
 OPTIONS: Final = (
     "--headless",
     "--no-sandbox",
@@ -57,7 +57,7 @@ def measured(
         for name, content in pages.items()
         for width, scheme in screens
     )
-    asking = (
+    script_of_page = (
         f"const asked = (view) => {{ {script} }};"
         "addEventListener('load', () => {"
         "  const found = {};"
@@ -70,15 +70,17 @@ def measured(
         "});"
     )
     file = directory / "frames.html"
-    file.write_text(f'<!doctype html><meta charset="utf-8"><body>{frames}<script>{asking}</script></body>')
-    shown = subprocess.run(
+    file.write_text(
+        f'<!doctype html><meta charset="utf-8"><body>{frames}<script>{script_of_page}</script></body>'
+    )
+    dumped = subprocess.run(
         [str(PROGRAM), *OPTIONS, f"--user-data-dir={directory / 'profile'}", "--dump-dom", file.as_uri()],
         check=True,
         capture_output=True,
         text=True,
         timeout=SECONDS,
     ).stdout
-    answer = ANSWER.search(shown)
-    assert answer is not None, shown[-1000:]
+    answer = ANSWER.search(dumped)
+    assert answer is not None, dumped[-1000:]
     found: dict[str, Any] = json.loads(unescape(answer[1]))
     return found

@@ -42,7 +42,7 @@ LEASE: Final = timedelta(milliseconds=700)
 CLOCK: Final = SystemClock()
 PENDING, DISPATCHING, SUBMITTED, *_ = PolicyRunJobStatus
 TENANTS: Final = ("ta", "tb", "tc")
-LOOK_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 
 
 class Notes:
@@ -132,7 +132,7 @@ def supervise(plan: Plan, storage: SchedulerStorage) -> int:
     deadline, next_kill = begin + plan["seconds"], begin
     while running:
         # Waits for the end of a child, or a little.
-        signal.sigtimedwait({signal.SIGCHLD}, LOOK_SECONDS)
+        signal.sigtimedwait({signal.SIGCHLD}, POLL_SECONDS)
         storage.policy_jobs.release_expired(CLOCK.now())
         overdue = time.monotonic() > deadline
         # By the clock: on a busy machine a round takes seconds, and would kill too few.
@@ -168,8 +168,8 @@ def main() -> None:
             names += wave
             kills += supervise(plan, storage)
         stored = {name: storage.policy_jobs.get_required(tenant, name) for name, tenant in names}
-    shown = {name: [job.status.value, job.attempt_count] for name, job in stored.items()}
-    print(json.dumps({"kills": kills, "stored": shown}))  # noqa: T201  # the report
+    statuses = {name: [job.status.value, job.attempt_count] for name, job in stored.items()}
+    print(json.dumps({"kills": kills, "stored": statuses}))  # noqa: T201  # the report
 
 
 if __name__ == "__main__":

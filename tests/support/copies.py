@@ -13,7 +13,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID, uuid4
 
-from twinstore.catalog.entity import Entity, LifeInCopy
+from twinstore.catalog.entity import CopyPolicy, Entity
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
 from twinstore.config import load_settings
@@ -82,7 +82,9 @@ if TYPE_CHECKING:
 
 AS_OF: Final = at(86_400)
 TENANTS: Final = ("acme", "umbrella")
-COPIED: Final = tuple(entity for entity in SCHEDULER.entities if entity.life is not LifeInCopy.LEFT_OUT)
+COPIED: Final = tuple(
+    entity for entity in SCHEDULER.entities if entity.copy_policy is not CopyPolicy.LEFT_OUT
+)
 LEFT_OUT: Final = tuple(entity for entity in SCHEDULER.entities if entity not in COPIED)
 # What `fill` writes by hand for each tenant; of every other entity that is copied it writes one row.
 BY_HAND: Final[dict[Entity, int]] = {
@@ -292,8 +294,8 @@ def invoke(capsys: pytest.CaptureFixture[str], *arguments: object) -> Answer:
     """Run a command in this process."""
     capsys.readouterr()
     code = main([str(argument) for argument in arguments])
-    shown = capsys.readouterr()
-    return Answer(code, shown.out, shown.err)
+    captured = capsys.readouterr()
+    return Answer(code, captured.out, captured.err)
 
 
 def long_ago(days: int) -> datetime:
@@ -361,7 +363,7 @@ def numbered_row(example: Example, model: CanonicalModel, tenant: str, number: i
 
 MEGABYTE: Final = 1_000_000
 # A peak between two looks would have to be over in this time, in seconds.
-LOOK: Final = 0.1
+POLL_SECONDS: Final = 0.1
 PROGRAM: Final = "import sys; from twinstore_backfill.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -373,11 +375,11 @@ def peak(arguments: list[str], expected: Exit) -> int:
         [sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as command:
 
-        def look() -> None:
-            while not ended.wait(LOOK):
+        def poll() -> None:
+            while not ended.wait(POLL_SECONDS):
                 sizes.append(sum(map(proportional_bytes, family(command.pid))))
 
-        watch = Thread(target=look)
+        watch = Thread(target=poll)
         watch.start()
         out, err = command.communicate()
         ended.set()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DRIVERS: Final = ("memory", "mongo", "postgres")
 
 
-def kept(settings: Settings) -> Settings:
+def without_retention(settings: Settings) -> Settings:
     """Return settings with which MongoDB never removes a row: what samples finish lies in the past."""
     return {**settings, "Scheduler": {"Storage": {"RunRetentionDays": 0}}}
 
@@ -62,19 +62,19 @@ def fresh_settings(driver: str, request: pytest.FixtureRequest) -> Iterator[Sett
         return
     server = request.getfixturevalue(f"{driver}_server")
     with server.migrated_database() as fresh:
-        yield kept(fresh.config)
+        yield without_retention(fresh.config)
 
 
 LEDGER: Final = "_migrations"
 # More documents than this are dropped with their database faster than removed one by one.
 MOST_TO_REMOVE: Final = 1_000
-LOOKS: Final = 3
+CHECKS: Final = 3
 # Sections of the status of the server that cost more than the one that is wanted.
-LEFT_OUT: Final = dict.fromkeys(("repl", "metrics", "locks", "wiredTiger", "tcmalloc"), 0)
+EXCLUDED_SECTIONS: Final = dict.fromkeys(("repl", "metrics", "locks", "wiredTiger", "tcmalloc"), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class DatabaseState:
     """What has to be as it was before a database is given again.
 
     Attributes:
@@ -113,7 +113,7 @@ class MigratedDatabases:
         self._name = name
         self._module = module
         self._options = options
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, DatabaseState] = {}
         self._idle: list[MongoDatabase] = []
 
     def take(self) -> MongoDatabase:
@@ -121,7 +121,7 @@ class MigratedDatabases:
         if self._idle:
             return self._idle.pop()
         database = self._name()
-        settings = kept(database.config)
+        settings = without_retention(database.config)
         with open_module(self._module, "Mongo", settings, options=self._options) as storage:
             storage.initializer.ensure_migrations()
             storage.bulk.ledger_initializer.ensure_migrations()
@@ -135,7 +135,7 @@ class MigratedDatabases:
         """
         made, seen = self._made[database.name], self._seen(database.name)
         own = [collection for collection in seen.catalog if collection["name"] in made.names]
-        if Made(own, seen.ledger) != made or not self._is_quiet() or self._is_large(database.name):
+        if DatabaseState(own, seen.ledger) != made or not self._is_quiet() or self._is_large(database.name):
             del self._made[database.name]
             return False
         stored = self._client[database.name]
@@ -152,17 +152,17 @@ class MigratedDatabases:
         That of a killed process may hold documents here until the server ends it; those of the other tests
         are short.
         """
-        return any(not self._open_transactions() for _ in range(LOOKS))
+        return any(not self._open_transactions() for _ in range(CHECKS))
 
     def _open_transactions(self) -> int:
-        status = self._client.admin.command({"serverStatus": 1, **LEFT_OUT})
+        status = self._client.admin.command({"serverStatus": 1, **EXCLUDED_SECTIONS})
         return int(status["transactions"]["currentOpen"])
 
     def _is_large(self, name: str) -> bool:
         """Return whether a database has too many documents to remove them."""
         return bool(self._client[name].command("dbStats")["objects"] > MOST_TO_REMOVE)
 
-    def _seen(self, name: str) -> Made:
+    def _seen(self, name: str) -> DatabaseState:
         """Return what there is besides the documents of the entities."""
         stages: list[dict[str, object]] = [
             {"$listCatalog": {}},
@@ -170,7 +170,7 @@ class MigratedDatabases:
             {"$sort": {"name": 1}},
         ]
         catalog = list(self._client.admin.aggregate(stages))
-        return Made(catalog, list(self._client[name][LEDGER].find(sort=[("_id", 1)])))
+        return DatabaseState(catalog, list(self._client[name][LEDGER].find(sort=[("_id", 1)])))
 
 
 OWNER_ROLE: Final = "twinstore_test_owner"

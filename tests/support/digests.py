@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from twinstore.bulk.rows import (
-    NOTHING_BESIDE,
+    NO_ADDITIONAL_VALUES,
     Cell,
     Digestible,
     NoDigests,
@@ -18,7 +18,7 @@ from twinstore.bulk.rows import (
     has_marks,
 )
 from twinstore.catalog.keys import KeyRange
-from twinstore_backfill.retention import is_due
+from twinstore_backfill.retention import is_expired
 from twinstore_backfill.verify.set_digest import document_number
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def digests_of_rows(
     of_source: bool = False,
     ignored: AbstractSet[str] = frozenset(),
     accepts: Callable[[bytes], bool] | None = None,
-    tell: Callable[[int], None] | None = None,
+    on_progress: Callable[[int], None] | None = None,
 ) -> RangeDigests:
     """Return what :meth:`~twinstore.bulk.port.BulkView.digests` must; each part has every nth row."""
     found = RangeDigests(judged=accepts is not None)
@@ -55,8 +55,8 @@ def digests_of_rows(
     for number, row in enumerate(rows):
         if number % parts != part:
             continue
-        if tell is not None:
-            tell(1)
+        if on_progress is not None:
+            on_progress(1)
         found.rows += 1
         if row.key is None:
             found.unplaced += 1
@@ -65,7 +65,7 @@ def digests_of_rows(
         if content_without(row.content, ignored) != row.content:
             found.unproven.add(place)
         elif is_plain(entity, row, of_source=of_source) and (accepts is None or accepts(row.content)):
-            one = cell_of(row, secret, due=is_due(entity, row, cutoff))
+            one = cell_of(row, secret, due=is_expired(entity, row, cutoff))
             found.cells.setdefault((place, row.label), Cell()).merge(one)
         else:
             found.unproven.add(place)
@@ -74,7 +74,7 @@ def digests_of_rows(
 
 def is_plain(entity: Entity, row: ScanRow, *, of_source: bool) -> bool:
     """Return whether a row is stored as a driver writes it, without additional values that are examined."""
-    beside = row.beside != NOTHING_BESIDE
+    beside = row.beside != NO_ADDITIONAL_VALUES
     if of_source:
         looked_at = {*entity.beside, *(item.name for item in entity.derived)}
         beside = not looked_at.isdisjoint(orjson.loads(row.beside))
@@ -83,7 +83,7 @@ def is_plain(entity: Entity, row: ScanRow, *, of_source: bool) -> bool:
 
 def digestible(entity: Entity) -> Digestible | NoDigests:
     """Return whether no row of an entity has anything besides its content."""
-    return NoDigests("rows have more") if entity.beside or entity.derived else Digestible.JUDGED
+    return NoDigests("rows have more") if entity.beside or entity.derived else Digestible.PREVALIDATED
 
 
 def cell_of(row: ScanRow, secret: bytes, *, due: bool) -> Cell:

@@ -77,9 +77,9 @@ def python_for(who: Account | None) -> str:
 
 
 def _runs(python: str, who: Account | None) -> bool:
-    asked = [python, "-c", "import venv, ensurepip"]
+    command = [python, "-c", "import venv, ensurepip"]
     try:
-        done = subprocess.run(asked, check=False, cwd="/", capture_output=True, **identity(who))
+        done = subprocess.run(command, check=False, cwd="/", capture_output=True, **identity(who))
     except PermissionError:
         return False
     return done.returncode == 0
@@ -169,14 +169,14 @@ def install_distribution(
 
 SAMPLES: Final = Path(__file__).parents[2] / "samples"
 # The new environment uses the libraries of this one, so that nothing is downloaded.
-LENT: Final = f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n"
+SHARED_PACKAGES: Final = f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n"
 # Files in memory where there are such: what is durable is not what the kit asks for.
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # for speed alone
-PATIENCE_SECONDS: Final = 900
+TIMEOUT_SECONDS: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
-class Outsider:
+class InstalledSample:
     """A sample that is installed.
 
     Attributes:
@@ -202,12 +202,12 @@ class Outsider:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=TIMEOUT_SECONDS,
             check=False,
         )
 
 
-def installed(folder: Path, environment: Path, *others: Path) -> Outsider:
+def installed(folder: Path, environment: Path, *others: Path) -> InstalledSample:
     """Build a project, and install it into a new environment that has twinstore and the test libraries.
 
     Args:
@@ -217,12 +217,12 @@ def installed(folder: Path, environment: Path, *others: Path) -> Outsider:
     """
     venv.create(environment, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (environment / "lib" / version / "site-packages" / "lent.pth").write_text(LENT)
+    (environment / "lib" / version / "site-packages" / "lent.pth").write_text(SHARED_PACKAGES)
     python = environment / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "install"]
     offline = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", *map(str, (folder, *others))]
     subprocess.run([*pip, *offline], check=True, capture_output=True, text=True)
-    return Outsider(folder, python)
+    return InstalledSample(folder, python)
 
 
 def imported(path: Path) -> Iterator[tuple[str, str]]:

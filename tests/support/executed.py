@@ -102,12 +102,12 @@ def start_in_fork() -> None:
 
 def write_map(directory: Path, target: Path) -> None:
     """Write the map of what all processes of a run have noted."""
-    noted = coverage.Coverage(config_file=str(directory / FOLDER / OWN))
+    measured = coverage.Coverage(config_file=str(directory / FOLDER / OWN))
     with warnings.catch_warnings():
         # A process that was killed while it wrote what it had noted.
         warnings.simplefilter("ignore", coverage.exceptions.CoverageWarning)
-        noted.combine()
-    data = noted.get_data()
+        measured.combine()
+    data = measured.get_data()
     found: dict[str, list[str]] = {}
     for file in sorted(data.measured_files()):
         by_line = data.contexts_by_lineno(file)

@@ -403,7 +403,7 @@ def log_as_before() -> Iterator[None]:
     Its handler has the stderr that a test captures, which is closed by the next one: that would find every
     line of a log in its own stderr, as an error.
     """
-    root, chosen = logging.getLogger(), messages.chosen()
+    root, message_settings = logging.getLogger(), messages.message_settings()
     handlers = root.handlers[:]
     levels = [logging.getLogger(name).level for name in LOGGERS]
     try:
@@ -412,7 +412,7 @@ def log_as_before() -> Iterator[None]:
         root.handlers[:] = handlers
         for name, level in zip(LOGGERS, levels, strict=True):
             logging.getLogger(name).setLevel(level)
-        messages._chosen = chosen  # noqa: SLF001  # choosing it again would change the log
+        messages._message_settings = message_settings  # noqa: SLF001  # choosing it again would change the log
 
 
 if __name__ == "__main__":

@@ -408,7 +408,7 @@ def instant_as_text(rng: Random, value: bytes) -> tuple[int, bytes]:
     return TEXT, sized(f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}{digits}Z".encode())
 
 
-def noted(rng: Random, tree: Tree, position: int, number: int) -> Tree:
+def with_note(rng: Random, tree: Tree, position: int, number: int) -> Tree:
     """Add what other programs keep next to the data: internal fields of any kind, and nulls."""
     del number
     kind, new = value(rng)
@@ -434,6 +434,6 @@ def snake(name: bytes) -> bytes:
 Change = Callable[[Random, Tree, int, int], Tree]
 CHANGES: Final[tuple[Change, ...]] = (
     *(revalued, revalued, revalued),
-    *(respelled, respelled, respelled, noted),
+    *(respelled, respelled, respelled, with_note),
     *(renamed, twinned, added, removed),
 )

@@ -152,7 +152,7 @@ def hostile_rows(entity: Entity, good: Sequence[Line], seed: int) -> Iterator[Li
         yield tuple(row)
 
 
-def plant_rows(connection: psycopg.Connection[Any], entity: Entity, rows: Iterator[Line]) -> None:
+def insert_hostile_rows(connection: psycopg.Connection[Any], entity: Entity, rows: Iterator[Line]) -> None:
     """Put rows in place of those that are there."""
     connection.execute(sql.SQL("TRUNCATE {}").format(table_of(entity).name))
     names = [column.name for column in table_of(entity).columns]

@@ -59,7 +59,7 @@ def recorded(error: BaseException) -> str:
 
 def assert_hidden(error: BaseException) -> None:
     """No text of a failure, and no variable of a frame of it, shows the password."""
-    shown = [f"{place} {name}" for place, name, value in frames_of(error) if PASSWORD in repr(value)]
-    assert not shown
+    leaks = [f"{place} {name}" for place, name, value in frames_of(error) if PASSWORD in repr(value)]
+    assert not leaks
     assert PASSWORD not in f"{error} {error!r}"
     assert PASSWORD.encode() not in pickle.dumps(error)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VARIABLE: Final = "TWINSTORE_TEST_OLDER_POSTGRES"
 INSTALLED: Final = Path("/usr/lib/postgresql")
 OF_THE_WHEEL: Final = 18
-LEFT_OUT: Final = "No PostgreSQL older than that of the wheel is installed, so nothing was run on one."
+SKIP_NOTE: Final = "No PostgreSQL older than that of the wheel is installed, so nothing was run on one."
 
 
 def found_programs() -> Path | None:

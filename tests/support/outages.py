@@ -22,7 +22,7 @@ from pymongo import MongoClient
 from typing_extensions import override
 
 import twinstore_embedded
-from tests.support.databases import kept
+from tests.support.databases import without_retention
 from tests.support.servers import mongo_config, postgres_config
 from twinstore_embedded import Shutdown
 
@@ -70,7 +70,7 @@ class PostgresOutages(Outages):
     @property
     def settings(self) -> Settings:
         """Those of a store on it."""
-        return kept(postgres_config(self._server.app_url(), self._server.owner_url()))
+        return without_retention(postgres_config(self._server.app_url(), self._server.owner_url()))
 
     @property
     def kinds(self) -> Mapping[str, Callable[[Callable[[], object]], None]]:
@@ -94,7 +94,7 @@ class MongoOutages(Outages):
     def settings(self) -> Settings:
         """Those of a store on it."""
         settings = mongo_config(f"{self._set.url}&serverSelectionTimeoutMS={SELECTION_MS}", DATABASE)
-        return kept(settings)
+        return without_retention(settings)
 
     @property
     def kinds(self) -> Mapping[str, Callable[[Callable[[], object]], None]]:
@@ -180,23 +180,23 @@ def whole_lines(path: Path) -> tuple[list[Any], int]:
     return found, torn
 
 
-PATIENCE_SECONDS: Final = 30.0
+TIMEOUT_SECONDS: Final = 30.0
 NAME: Final = "twinstore-test-calls"
 ACTIVITY: Final = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND state = ANY (%s)"
 
 
-class HeldRows(Protocol):
+class LockedRows(Protocol):
     """The side of the server."""
 
     def settings(self, **changes: object) -> Settings:
         """Return settings whose calls the server can distinguish from those of others."""
         ...
 
-    def held(self, run_id: str) -> AbstractContextManager[None]:
+    def locked(self, run_id: str) -> AbstractContextManager[None]:
         """Lock a run for the length of the block."""
         ...
 
-    def at_work(self) -> int:
+    def active_calls(self) -> int:
         """Return how many calls the server works on or waits with at this moment."""
         ...
 
@@ -205,7 +205,7 @@ class HeldRows(Protocol):
         ...
 
 
-class PostgresRows(HeldRows):
+class PostgresRows(LockedRows):
     """On PostgreSQL."""
 
     def __init__(self, database: PostgresDatabase) -> None:
@@ -223,13 +223,13 @@ class PostgresRows(HeldRows):
 
     @contextmanager
     @override
-    def held(self, run_id: str) -> Iterator[None]:
+    def locked(self, run_id: str) -> Iterator[None]:
         with psycopg.connect(self._database.superuser_url) as connection, connection.transaction():
             connection.execute("SELECT 1 FROM scheduler.runs WHERE id = %s FOR UPDATE", (run_id,))
             yield
 
     @override
-    def at_work(self) -> int:
+    def active_calls(self) -> int:
         return self._count("active")
 
     @override
@@ -247,7 +247,7 @@ class PostgresRows(HeldRows):
         return int(found[0])
 
 
-class MongoRows(HeldRows):
+class MongoRows(LockedRows):
     """On MongoDB."""
 
     def __init__(self, database: MongoDatabase) -> None:
@@ -265,7 +265,7 @@ class MongoRows(HeldRows):
 
     @contextmanager
     @override
-    def held(self, run_id: str) -> Iterator[None]:
+    def locked(self, run_id: str) -> Iterator[None]:
         with (
             MongoClient[dict[str, object]](self._database.url) as client,
             client.start_session() as session,
@@ -277,7 +277,7 @@ class MongoRows(HeldRows):
             session.abort_transaction()
 
     @override
-    def at_work(self) -> int:
+    def active_calls(self) -> int:
         return len(
             self._operations({"type": "op", "active": True, "ns": {"$regex": f"^{self._database.name}\\."}})
         )
@@ -295,7 +295,7 @@ class MongoRows(HeldRows):
             return list(client.admin.aggregate(stages))
 
 
-def eventually(holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> bool:
     """Whether something comes to hold before the patience ends."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -38,7 +38,7 @@ VARIABLE: Final = "TWINSTORE_TEST_PGBOUNCER"
 PROGRAM: Final = shutil.which(
     os.environ.get(VARIABLE, "pgbouncer"), path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
 )
-LEFT_OUT: Final = "pgbouncer is not installed, so nothing was run through a transaction pooler."
+SKIP_NOTE: Final = "pgbouncer is not installed, so nothing was run through a transaction pooler."
 # Few connections of the server, which all clients share, and refusals within seconds instead of minutes.
 OPTIONS: Final[dict[str, object]] = {
     "pool_mode": "transaction",

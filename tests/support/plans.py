@@ -103,7 +103,7 @@ class Allowance:
         return fnmatchcase(name, self.statements)
 
 
-def judged(
+def check_findings(
     findings: Iterable[Finding], known: Iterable[str], allowed: Iterable[Allowance], rows: int = 0
 ) -> tuple[list[str], list[str]]:
     """Return the faults that nothing allows, and the allowances, fault by fault, that nothing needs."""

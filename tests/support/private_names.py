@@ -168,7 +168,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ): "cursors take twice the processor time of a call",
     (
         f"{POSTGRES}/connection/pool.py",
-        "NotedConnection.connect",
+        "RecordedConnection.connect",
     ): "a pool keeps to itself why it has no connection",
     (
         "backends/mongo/twinstore_mongo/client/positions.py",
@@ -288,7 +288,7 @@ class Source:
         return self.imported(node) or f"{self.package}.{ast.unparse(node).partition('[')[0]}"
 
 
-class Ours:
+class OwnNames:
     """Which private names we define, and which of our classes derive from a class of another library."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -335,9 +335,9 @@ def key_of(name: str) -> tuple[str, str]:
 class Reader(ast.NodeVisitor):
     """Finds the uses of private names in one file."""
 
-    def __init__(self, source: Source, ours: Ours) -> None:
+    def __init__(self, source: Source, own_names: OwnNames) -> None:
         self.found: dict[tuple[int, str], None] = {}
-        self._source, self._ours = source, ours
+        self._source, self._own_names = source, own_names
         self._bases: frozenset[str] = frozenset()  # of the class around the node, in other libraries
         self._kinds: dict[str, str] = {}  # the classes of variables, arguments and attributes
         for node in source.nodes:
@@ -361,7 +361,9 @@ class Reader(ast.NodeVisitor):
         """Whether a name belongs to another library, by itself or in the class around it."""
         if not name.startswith("_") or name in DOCUMENTED:
             return name in FRAMES
-        return name not in self._ours.names or any(name in private_names_of(base) for base in self._bases)
+        return name not in self._own_names.names or any(
+            name in private_names_of(base) for base in self._bases
+        )
 
     def _is_private_of(self, owner: ast.expr, name: str) -> bool:
         """Whether an attribute belongs to another library."""
@@ -374,10 +376,12 @@ class Reader(ast.NodeVisitor):
         top, last = key_of(kind)
         if top in sys.stdlib_module_names - {"typing"}:
             return False
-        is_ours = text in {"self", "cls", "super()"} or last == "Self" or (top, last) in self._ours.classes
-        theirs = [private_names_of(base) for base in self._ours.foreign_bases(kind) | self._bases]
+        is_ours = (
+            text in {"self", "cls", "super()"} or last == "Self" or (top, last) in self._own_names.classes
+        )
+        theirs = [private_names_of(base) for base in self._own_names.foreign_bases(kind) | self._bases]
         theirs += [] if is_ours else [private_names_of_clients()]
-        return name not in self._ours.names or any(name in names for names in theirs)
+        return name not in self._own_names.names or any(name in names for names in theirs)
 
     def _is_private_text(self, node: ast.expr) -> bool:
         """Whether a text names something private, also inside a path with dots."""
@@ -398,7 +402,10 @@ class Reader(ast.NodeVisitor):
 
     @override
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        around, self._bases = self._bases, self._ours.foreign_bases(f"{self._source.package}.{node.name}")
+        around, self._bases = (
+            self._bases,
+            self._own_names.foreign_bases(f"{self._source.package}.{node.name}"),
+        )
         for base in map(self._source.kind, node.bases):
             if is_foreign(base) and base not in BASES:
                 self._refuse(node, f"class {node.name}({base})")
@@ -446,9 +453,9 @@ class Reader(ast.NodeVisitor):
 def uses(trees: Mapping[str, ast.Module]) -> Iterator[tuple[str, int, str]]:
     """Yield path, line and text of each use of a private name in files that are given by path."""
     sources = {path: Source(path, tree) for path, tree in trees.items()}
-    ours = Ours([*sources.values()])
+    own_names = OwnNames([*sources.values()])
     for path, source in sources.items():
-        yield from ((path, line, use) for line, use in Reader(source, ours).found)
+        yield from ((path, line, use) for line, use in Reader(source, own_names).found)
 
 
 def main() -> int:

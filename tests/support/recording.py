@@ -39,7 +39,7 @@ from twinstore.testing import (
     StoreErrorContract,
     TransactionContract,
 )
-from twinstore.testing.contracts.access_units import AccessRivalContract, AccessUnitContract
+from twinstore.testing.contracts.access_units import AccessConcurrencyContract, AccessUnitContract
 from twinstore.testing.contracts.deployment import InitializerContract
 from twinstore.testing.contracts.driver import AccessDefaultsContract
 from twinstore.testing.contracts.transactions import RaceContract
@@ -60,10 +60,12 @@ if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
 
 ALWAYS: Final = (InitializerContract, RaceContract)
-RIVALS: Final = re.compile("rival|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat|numbers_go_on")
+CONCURRENT_CASES: Final = re.compile(
+    "arrival|concurrent|race|claim|lease|lock|fire|at_once|outage|unavailable|migrat|numbers_go_on"
+)
 # How connections, sessions and transactions are used.
 CONNECTIONS: Final = (
-    AccessRivalContract,
+    AccessConcurrencyContract,
     AccessUnitContract,
     IsolationContract,
     JoiningContract,
@@ -89,7 +91,7 @@ def is_covered(store: str, kit: type[object], test: str, case: str) -> bool:
     """Return whether other cases of ``make test`` send what this one sends and prove what it proves."""
     if issubclass(kit, AccessDefaultsContract):
         return True
-    if not issubclass(kit, ModuleContract) or RIVALS.search(test):
+    if not issubclass(kit, ModuleContract) or CONCURRENT_CASES.search(test):
         return False
     if any(test in vars(contract) for contract in ALWAYS):
         return False
@@ -101,7 +103,7 @@ def is_about_answers(kit: type[object], test: str, case: str) -> bool:
 
     Cases of the operations without variants represent those with variants.
     """
-    if RIVALS.search(test) or is_about_connections(test):
+    if CONCURRENT_CASES.search(test) or is_about_connections(test):
         return False
     return bool(case) or not issubclass(kit, AccessContract)
 
@@ -113,8 +115,10 @@ def is_about_connections(test: str) -> bool:
 
 def few_that_send_all(sent: Mapping[str, set[tuple[str, str]]]) -> list[str]:
     """Return a few cases that send what those about conflicts do not."""
-    rivals = [texts for case, texts in sent.items() if RIVALS.search(case.partition("[")[0])]
-    left = set[tuple[str, str]]().union(*sent.values()).difference(*rivals)
+    concurrent_texts = [
+        texts for case, texts in sent.items() if CONCURRENT_CASES.search(case.partition("[")[0])
+    ]
+    left = set[tuple[str, str]]().union(*sent.values()).difference(*concurrent_texts)
     found: list[str] = []
     while left:
         found.append(max(sorted(sent), key=lambda case: len(sent[case] & left)))
@@ -241,7 +245,7 @@ class Recorded:
         cases = sorted(few_that_send_all(self._sent))
         cases_file(self._store).write_text("".join(f"{case}\n" for case in cases), "utf-8")
 
-    def judge(self, run: KitRun) -> None:
+    def check(self, run: KitRun) -> None:
         """Fail the test that calls it where a run has sent something else; write the files where it is to."""
         if run.writes:
             assert run.whole, "statements are written from a run of the whole kit"
@@ -281,7 +285,7 @@ class Recorded:
 PUBLIC: Final = {"one": "view"}
 # Statements of migrations, of surveys of the catalog and of planted faults are pinned by the files of the
 # migrations, or by separate tests.
-LEFT_OUT: Final = (
+UNRECORDED_MODULES: Final = (
     "backend",
     "comparison",
     "connection",
@@ -291,7 +295,7 @@ LEFT_OUT: Final = (
     "migrator",
     "pool",
     "proposal",
-    "survey",
+    "inventory",
 )
 
 
@@ -324,7 +328,7 @@ def call_of(package: str) -> Call | None:
     if outermost is None:
         return None
     parts = str(outermost.f_globals["__name__"]).split(".")[1:]
-    if parts[-1] in LEFT_OUT or "survey" in outermost.f_code.co_name:
+    if parts[-1] in UNRECORDED_MODULES or "inventory" in outermost.f_code.co_name:
         return None
     name = outermost.f_code.co_name.strip("_")
     name = PUBLIC.get(name, name)

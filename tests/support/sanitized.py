@@ -61,8 +61,8 @@ def sanitized_environment(library: Path) -> dict[str, str]:
 
 def runtime() -> str:
     """Return where the library of the sanitizers is, which must be in the process before all others."""
-    asked = [*hatch_build.compiler(), "-print-file-name=libasan.so"]
-    found = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    command = [*hatch_build.compiler(), "-print-file-name=libasan.so"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     if not Path(found).is_absolute():
         sys.exit("This compiler brings no libasan.so; name GCC: CC=gcc make native-sanitized")
     return found

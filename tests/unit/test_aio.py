@@ -134,7 +134,7 @@ def test_a_cancelled_unit_is_rolled_back_before_the_cancellation_is_seen() -> No
     complete(work())
 
 
-def test_transact_repeats_a_lost_race_and_gives_up_in_the_end() -> None:
+def test_transact_repeats_a_lost_race_up_to_the_last_attempt() -> None:
     async def work() -> None:
         attempts: list[int] = []
 

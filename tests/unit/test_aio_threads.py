@@ -17,7 +17,7 @@ import pytest
 from tests.support.outages import eventually
 from twinstore import add_scheduler_memory_storage, aio, open_storage
 from twinstore.aio import calls as threads_module
-from twinstore.aio.calls import ATTEMPTS, SharedThreads, UnitThread, of_block
+from twinstore.aio.calls import MAX_WAITING_HANDLES, SharedThreads, UnitThread, block_entry
 from twinstore.aio.handles import JoinedThreads
 from twinstore.errors import ConfigurationError, UnavailableError, ValidationError
 from twinstore.testing.scheduler.builders import make_run
@@ -115,7 +115,7 @@ def test_1500_units_at_once_take_a_few_threads_and_all_are_served() -> None:
     assert 1 <= max(seen) <= PLACES
 
 
-def test_a_call_goes_on_beside_all_the_units_there_may_be() -> None:
+def test_a_call_proceeds_during_the_maximum_of_units() -> None:
     async def work() -> None:
         async with storage() as opened:
             leave, full, inside = asyncio.Event(), asyncio.Event(), list[int]()
@@ -158,7 +158,7 @@ def test_units_that_call_past_themselves_do_not_wait_for_each_other() -> None:
     complete(work())
 
 
-def test_a_line_that_stands_still_refuses_and_one_that_moves_does_not(
+def test_a_stalled_queue_refuses_and_a_moving_one_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(threads_module, "STALL_SECONDS", 0.1)
@@ -201,21 +201,21 @@ def test_a_line_that_stands_still_refuses_and_one_that_moves_does_not(
                     ended.append(clock.now)
 
             looks, ended = [asyncio.Event()], list[float]()
-            look = SharedThreads._look  # noqa: SLF001  # no public event reports it
+            look = SharedThreads._check_stalled  # noqa: SLF001  # no public event reports it
 
             def noted(shared: SharedThreads) -> None:
                 look(shared)
                 looks[-1].set()
                 looks.append(asyncio.Event())
 
-            monkeypatch.setattr(SharedThreads, "_look", noted)
+            monkeypatch.setattr(SharedThreads, "_check_stalled", noted)
             await asyncio.gather(*(hurry() for _ in range(UNITS * 12)))
             assert clock.now - ended[0] > 5 * 0.1
 
     complete(work())
 
 
-def test_a_call_given_up_in_the_line_is_never_made(threads: SharedThreads, gate: Gate) -> None:
+def test_a_call_cancelled_in_the_queue_is_never_made(threads: SharedThreads, gate: Gate) -> None:
     async def work() -> None:
         made = [asyncio.create_task(threads.run(gate.pass_through, number)) for number in range(PLACES)]
         await begun(gate, PLACES)
@@ -233,7 +233,7 @@ def test_a_call_given_up_in_the_line_is_never_made(threads: SharedThreads, gate:
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_the_error_of_a_call_that_was_given_up_is_reported_to_nobody(
+def test_the_error_of_a_cancelled_call_is_not_reported(
     threads: SharedThreads, gate: Gate, *, joined: bool
 ) -> None:
     """As the one of a statement that was cancelled on the server."""
@@ -286,10 +286,10 @@ def test_a_block_that_was_being_entered_is_left_in_its_thread_when_the_loop_is_c
     threads = SharedThreads(PLACES, "twinstore-test")
 
     async def work() -> None:
-        entering = asyncio.create_task(UnitThread(threads).open(of_block(slow())))
+        entry = asyncio.create_task(UnitThread(threads).open(block_entry(slow())))
         await begun(gate, 1)
-        entering.cancel()
-        kept.append((await asyncio.gather(entering, return_exceptions=True))[0])
+        entry.cancel()
+        kept.append((await asyncio.gather(entry, return_exceptions=True))[0])
 
     kept: list[object] = []
     asyncio.run(work())
@@ -339,8 +339,11 @@ def test_those_who_wait_for_a_lock_are_bounded_and_their_time_begins_with_their_
         async with storage(1) as opened:
             locks = opened.scheduler.locks
             async with await locks.acquire("a", NOW, lease=MINUTE):
-                waiting = [asyncio.create_task(locks.try_acquire("a", MINUTE)) for _ in range(ATTEMPTS * 3)]
-                assert await asyncio.to_thread(eventually, lambda: waiters(before) == ATTEMPTS)
+                waiting = [
+                    asyncio.create_task(locks.try_acquire("a", MINUTE))
+                    for _ in range(MAX_WAITING_HANDLES * 3)
+                ]
+                assert await asyncio.to_thread(eventually, lambda: waiters(before) == MAX_WAITING_HANDLES)
                 # Behind all of them; by its turn its time is over, and it asks once.
                 late = asyncio.create_task(locks.try_acquire("a", timedelta(seconds=0.01)))
                 await asyncio.sleep(0.02)
@@ -354,7 +357,7 @@ def test_those_who_wait_for_a_lock_are_bounded_and_their_time_begins_with_their_
     complete(work())
 
 
-def test_threads_end_when_nobody_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_end_when_they_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twinstore.aio.calls.IDLE_SECONDS", 0.05)
 
     async def work() -> None:

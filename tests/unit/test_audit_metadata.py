@@ -116,7 +116,7 @@ class DriverInstant(datetime):
 
 
 @pytest.mark.parametrize("offset", [UTC, timezone(timedelta(hours=2))])
-def test_a_clock_tells_plain_instants_whatever_it_was_given(offset: timezone) -> None:
+def test_a_clock_returns_plain_instants_whatever_it_was_given(offset: timezone) -> None:
     local = DriverInstant(2025, 10, 26, 14, 5, 0, 123_456, offset)
     told = FixedClock(local).now()
     assert type(told) is datetime
@@ -134,7 +134,7 @@ def test_an_instant_that_leaves_the_calendar_in_utc_is_refused() -> None:
         truncate_to_millisecond(datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5))))
 
 
-def test_a_manual_clock_moves_only_when_told() -> None:
+def test_a_manual_clock_moves_only_on_request() -> None:
     clock = ManualClock(START)
     assert clock.now() == clock.now()
     assert clock.advance(timedelta(seconds=2)) == clock.now()

@@ -85,7 +85,7 @@ def test_another_version_is_refused() -> None:
     assert "scheduler.run@1" in refused(text_of(schemaVersion="scheduler.run@2"))
 
 
-def test_nulls_and_empty_deltas_are_left_out_and_empty_lists_stay() -> None:
+def test_nulls_and_empty_deltas_are_omitted_and_empty_lists_stay() -> None:
     assert "deltas" not in run(deltas=[]).wire()
     assert "reason" not in run(reason=None).wire()
     selector = ImpactSet.model_validate({"selector": {"scope": "all-images"}, "generatedAt": CREATED})

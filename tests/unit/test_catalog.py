@@ -107,7 +107,7 @@ def test_a_name_that_a_server_would_change_or_cut_is_refused(name: str) -> None:
         Module(name=name)
 
 
-def test_a_module_has_entities_that_can_be_told_apart_parents_first() -> None:
+def test_a_module_has_distinguishable_entities_parents_first() -> None:
     twin = described(PLACES, collection=NOTES.collection)
     for entities, problem in (
         ((NOTES, NOTES), "has 2 entities with the name notes"),
@@ -185,19 +185,19 @@ TABLES: Final = frozenset({StoreKind.TABLES})
 NUMBER: Final = Derived(name="n", kind=Kind.INTEGER, value=lambda *_: 1, stores=TABLES)
 
 
-class Shape(VariantModel, told_by="id"):
+class Shape(VariantModel, discriminator="id"):
     """A base with two models."""
 
     id: Id
 
 
-class Circle(Shape, begins="circle_"):
+class Circle(Shape, discriminator_prefix="circle_"):
     """One of them."""
 
     radius: Count
 
 
-class Box(Shape, begins="box_"):
+class Box(Shape, discriminator_prefix="box_"):
     """The other one."""
 
     side: Count
@@ -294,14 +294,14 @@ def test_the_fields_of_a_base_are_those_of_all_its_models() -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ({}, "does not say how its id begins"),
-        ({"begins": "box_big_"}, "cannot be distinguished"),
-        ({"begins": "b"}, "cannot be distinguished"),
-        ({"told_by": "size"}, "told_by='size', which is not one of its fields: id"),
+        ({}, "has no discriminator_prefix, the text with which its id begins"),
+        ({"discriminator_prefix": "box_big_"}, "cannot be distinguished"),
+        ({"discriminator_prefix": "b"}, "cannot be distinguished"),
+        ({"discriminator": "size"}, "discriminator='size', which is not one of its fields: id"),
     ],
     ids=said,
 )
-def test_models_that_cannot_be_told_apart_are_refused(words: dict[str, str], problem: str) -> None:
+def test_models_that_cannot_be_distinguished_are_refused(words: dict[str, str], problem: str) -> None:
     with pytest.raises(TypeError, match=problem):
         type("Other", (Shape,), {"__module__": __name__, "__annotations__": {}}, **words)
     assert variants_of(Shape) == (Circle, Box)
@@ -325,9 +325,7 @@ def test_models_that_cannot_be_told_apart_are_refused(words: dict[str, str], pro
     ],
     ids=said,
 )
-def test_a_generated_id_beside_another_one_is_refused(
-    entity: Entity, changes: dict[str, Any], problem: str
-) -> None:
+def test_a_second_generated_id_is_refused(entity: Entity, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=f"^{entity.name} {problem}"):
         replace(entity, **changes)
 

@@ -668,7 +668,7 @@ def pydantic_models(annotation: object) -> list[type[CanonicalModel]]:
     return [part for part in parts if isinstance(part, type) and issubclass(part, CanonicalModel)]
 
 
-def test_what_is_left_out_follows_in_the_order_of_the_fields() -> None:
+def test_omitted_fields_are_derived_in_the_order_of_the_fields() -> None:
     assert Box(items=("a", "b")).__dict__ == {"items": ("a", "b"), "total": 2, "shown": 2}
     assert Box(items=("a",), total=5).shown == 5
     assert Box(items=("a",), total=5, shown=0).shown == 0
@@ -677,7 +677,7 @@ def test_what_is_left_out_follows_in_the_order_of_the_fields() -> None:
 
 
 @pytest.mark.parametrize("model", list(models()))
-def test_no_default_of_ours_is_told_as_an_error_of_its_own(model: type[CanonicalModel]) -> None:
+def test_no_default_of_ours_is_reported_as_a_separate_error(model: type[CanonicalModel]) -> None:
     taking = [name for name, info in model.model_fields.items() if info.default_factory_takes_validated_data]
     assert taking == []
 

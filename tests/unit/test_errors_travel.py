@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from twinstore.bulk.corruption import PlantRefusedError
+from twinstore.bulk.corruption import CorruptionRefusedError
 from twinstore.errors import (
     ConsentRequiredError,
     Effect,
@@ -114,7 +114,7 @@ def made(kind: type[TwinstoreError]) -> TwinstoreError:
         more = {"effects": (Effect(kind=next(iter(EffectKind)), name="books", rows=3),)}
     if issubclass(kind, InterruptedRunError):
         error: TwinstoreError = kind("what was wrong", 15)
-    elif issubclass(kind, PlantRefusedError):
+    elif issubclass(kind, CorruptionRefusedError):
         error = kind("a_constraint", unique=True)
     else:
         error = kind("what was wrong", **WHERE, **more)
@@ -157,7 +157,7 @@ def test_every_class_of_error_can_be_pickled_and_copied_whole() -> None:
     [ForeignError(3, colour="red"), SlottedError(80), FrozenError(), BothError("lost", key="b-1")],
     ids=lambda error: type(error).__name__,
 )
-def test_a_class_of_somebody_else_needs_nothing_of_its_own(error: TwinstoreError) -> None:
+def test_a_class_of_another_package_needs_nothing_extra(error: TwinstoreError) -> None:
     for way, through in ways().items():
         found = through(error)
         assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error)), way

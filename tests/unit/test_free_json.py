@@ -26,7 +26,7 @@ from twinstore.scheduler.catalog import EXECUTION_LOGS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore_mongo.bulk.scan import StoredForm
 from twinstore_mongo.mapping.codec import codec_of, converted
-from twinstore_mongo.mapping.free_json import dates_written, free_map, references, walk_of
+from twinstore_mongo.mapping.free_json import encode_dates, free_map, map_converter, references
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,11 +202,11 @@ def test_a_comparison_sees_a_date_as_its_object_and_a_stored_object_under_a_mark
 
 def test_what_may_be_of_several_types_is_no_free_json() -> None:
     several, free = ValueShape(Kind.MAP, object), ValueShape(Kind.MAP, dict)
-    assert (walk_of(several, free_map, references), walk_of(free, free_map, references)) == (
+    assert (map_converter(several, free_map, references), map_converter(free, free_map, references)) == (
         references,
         free_map,
     )
-    listed = walk_of(ValueShape(Kind.LIST, tuple, ValueShape(Kind.MAP, dict, free)), dates_written, None)
+    listed = map_converter(ValueShape(Kind.LIST, tuple, ValueShape(Kind.MAP, dict, free)), encode_dates, None)
     assert listed is not None
     # The maps of which the description knows stay maps, however they look.
     assert listed([{"a": AT, "b": {"c": AT}}]) == [{"a": AT, "b": {"c": WHEN}}]

@@ -96,7 +96,7 @@ def test_a_sample_has_the_properties_of_its_schema(sample: str) -> None:
     assert set(schema["required"]) <= properties <= schema["properties"].keys()
 
 
-def test_fields_that_a_function_checks_tell_their_form() -> None:
+def test_fields_that_a_function_checks_describe_their_form() -> None:
     run, entry = Run.model_json_schema()["properties"], ExecutionLogEntry.model_json_schema()["properties"]
     version = Schedule.model_json_schema()["properties"]["schemaVersion"]
     assert (version["type"], version["const"]) == ("string", "scheduler.schedule@1")

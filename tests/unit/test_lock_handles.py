@@ -13,9 +13,9 @@ import pytest
 
 import twinstore
 from twinstore import aio, scheduler
-from twinstore.catalog.entity import LifeInCopy, Release
+from twinstore.catalog.entity import CopyPolicy, Release
 from twinstore.errors import LeaseLostError, LockTimeoutError, Outcome, UnavailableError
-from twinstore.scheduler import DistributedLock, LockHandle, LockInfo, holding
+from twinstore.scheduler import DistributedLock, LockHandle, LockInfo, held_lock
 from twinstore.scheduler.aio import AsyncSchedulerStorage
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.repositories.locks import GeneralContender
@@ -58,7 +58,7 @@ def storage(config: dict[str, object]) -> Iterator[SchedulerStorage]:
 @pytest.fixture
 def elapsed(monkeypatch: pytest.MonkeyPatch) -> Elapsed:
     clock = Elapsed()
-    for module in ("holding", "repositories.locks"):
+    for module in ("held_lock", "repositories.locks"):
         monkeypatch.setattr(f"twinstore.scheduler.{module}.elapsed", clock)
     return clock
 
@@ -111,7 +111,7 @@ def test_a_renewal_that_was_never_sent_leaves_the_lock_and_is_tried_again(
         return found
 
     monkeypatch.setattr(GeneralContender, "renew", away)
-    monkeypatch.setattr(holding, "RENEWALS_PER_LEASE", OFTEN)
+    monkeypatch.setattr(held_lock, "RENEWALS_PER_LEASE", OFTEN)
     with storage.locks.acquire("a", NOW, lease=MINUTE) as handle:
         with pytest.raises(UnavailableError):
             handle.renew()
@@ -143,14 +143,16 @@ def test_keeping_alive_ends_where_the_lock_is_lost(
         seen.set()
 
     monkeypatch.setattr(GeneralContender, "renew", gone)
-    monkeypatch.setattr(holding, "RENEWALS_PER_LEASE", OFTEN)
+    monkeypatch.setattr(held_lock, "RENEWALS_PER_LEASE", OFTEN)
     handle = storage.locks.acquire("a", NOW, lease=MINUTE)
     with handle.keep_alive():
         assert seen.wait(60)
     assert not handle.is_held()
 
 
-def test_a_task_holds_renews_and_releases_and_waits_beside_the_other_calls(config: dict[str, object]) -> None:
+def test_a_task_holds_renews_and_releases_and_waits_alongside_the_other_calls(
+    config: dict[str, object],
+) -> None:
     async def work() -> None:
         async with aio.open_storage(config, concurrency=1) as storage:
             locks = storage.module("scheduler", AsyncSchedulerStorage).locks
@@ -182,14 +184,14 @@ def test_a_task_holds_renews_and_releases_and_waits_beside_the_other_calls(confi
 
 
 def test_a_description_of_released_rows_that_contradicts_itself_is_refused() -> None:
-    assert replace(LOCKS, kept_apart=()).release is not None
+    assert replace(LOCKS, local_keys=()).release is not None
     with pytest.raises(ValueError, match="exactly where it says how"):
-        replace(LOCKS, life=LifeInCopy.COPIED)
+        replace(LOCKS, copy_policy=CopyPolicy.COPIED)
     with pytest.raises(ValueError, match="released by renewedAt"):
         replace(LOCKS, release=Release(end="renewedAt", beginning="acquiredAt", fence="fence"))
     with pytest.raises(ValueError, match="which is not a key"):
-        replace(LOCKS, kept_apart=(("one",),))
+        replace(LOCKS, local_keys=(("one",),))
 
 
 def test_the_clock_of_a_holder_goes_on() -> None:
-    assert holding.elapsed() <= holding.elapsed()
+    assert held_lock.elapsed() <= held_lock.elapsed()

@@ -229,7 +229,7 @@ def test_each_rule_is_broken_by_a_document() -> None:
                 assert (model, rule.message) in broken
 
 
-def test_no_model_has_a_check_between_fields_beside_its_rules() -> None:
+def test_no_model_has_a_check_between_fields_outside_its_rules() -> None:
     assert {type(model) for model, _, _ in BROKEN} <= models()
     for model in models():
         validators = model.__pydantic_decorators__.model_validators
@@ -705,7 +705,7 @@ def test_changes_that_come_from_elsewhere_are_taken_as_they_are() -> None:
     assert RUN.evolve(**changes).state is RunState.QUEUED
 
 
-def test_a_model_of_somebody_else_evolves_too() -> None:
+def test_a_model_of_another_package_evolves_too() -> None:
     note = Note(id="a").evolve(lines=2)
     assert_type(note, Note)
     assert note.lines == 2

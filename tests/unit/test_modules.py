@@ -131,7 +131,7 @@ def test_a_plug_in_that_cannot_be_imported_keeps_its_cause(
 
 
 @pytest.mark.parametrize("spec", ["import nowhere_to_be_found", "raise SystemExit(3)"])
-def test_contents_that_cannot_be_imported_keep_their_cause_and_harm_nobody_before(
+def test_contents_that_cannot_be_imported_keep_their_cause_and_do_no_harm_before(
     install: Install, spec: str
 ) -> None:
     install("one-shop", plugin(spec=spec))
@@ -177,7 +177,7 @@ def test_a_module_of_which_only_the_settings_are_known_says_so(install: Install)
     assert "Choose another module (scheduler, tracking, taskrunner)" in message
 
 
-def test_a_broken_plug_in_is_left_out_of_the_settings_and_of_the_list_and_said_in_the_log(
+def test_a_broken_plug_in_is_excluded_from_the_settings_and_the_list_and_logged(
     install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     install("one-shop", "raise RuntimeError('broken')")
@@ -190,7 +190,7 @@ def test_a_broken_plug_in_is_left_out_of_the_settings_and_of_the_list_and_said_i
 
 
 @pytest.mark.parametrize("ask", [{"Persistence": {"Shop": "Memory"}}, None])
-def test_whoever_asks_for_a_broken_module_is_told_why(
+def test_requesting_a_broken_module_raises_the_reason(
     install: Install, ask: Mapping[str, object] | None
 ) -> None:
     install("one-shop", "raise RuntimeError('broken')")
@@ -270,7 +270,7 @@ def test_the_names_for_asyncio_are_listed_and_can_be_imported() -> None:
 @pytest.mark.parametrize(
     "name", ["add_shop_storage", "ShopStorage", "nothing", "add_scheduler_paper_storage"]
 )
-def test_a_name_that_nobody_brings_is_an_attribute_error(name: str) -> None:
+def test_a_name_that_no_plug_in_provides_is_an_attribute_error(name: str) -> None:
     with pytest.raises(AttributeError, match=f"module 'twinstore' has no attribute '{name}'"):
         getattr(twinstore, name)
 

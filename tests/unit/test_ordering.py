@@ -89,7 +89,7 @@ def test_values_are_written_out_where_a_statement_takes_none() -> None:
         ("2026-01-01T00:00:00.500Z", True),
     ],
 )
-def test_an_instant_in_another_spelling_than_ours_is_told_as_text(
+def test_an_instant_in_another_spelling_than_ours_is_reported_as_text(
     spelling: str, *, by_somebody_else: bool
 ) -> None:
     row = row_of_json(NOTES, f'{{"id": "a", "dueAt": "{spelling}"}}', "{}", "{}")
@@ -98,7 +98,7 @@ def test_an_instant_in_another_spelling_than_ours_is_told_as_text(
 
 
 def test_a_claim_that_is_kept_too_long_is_a_lost_race() -> None:
-    locks = RowLocks("Any", patience=0.01)
+    locks = RowLocks("Any", timeout=0.01)
     holder, waiting = object(), object()
     claimant = Thread(target=lambda: locks.acquire(holder, "row", isolated=False))
     claimant.start()

@@ -280,17 +280,17 @@ def test_an_error_of_ours_leaves_a_factory_as_it_is(install: Install) -> None:
     assert opening().message == "nobody opened this driver"
 
 
-def test_an_entry_point_that_names_the_hook_itself_is_told_to_name_the_module(install: Install) -> None:
+def test_the_error_for_an_entry_point_that_names_the_hook_says_to_name_the_module(install: Install) -> None:
     install("cask-driver", plugin(), value="cask_driver_plugin:twinstore_register_backend")
     assert "must name the module alone, without :twinstore_register_backend" in failure("cask").message
 
 
-def test_a_hook_with_an_argument_too_many_is_told_which(install: Install) -> None:
+def test_the_error_for_a_hook_with_an_extra_argument_names_it(install: Install) -> None:
     install("cask-driver", plugin().replace("register_backend():", "register_backend(path):"))
     assert "Argument(s) {'path'} are declared in the hookimpl" in failure("cask").message
 
 
-def test_a_client_library_that_is_imported_at_the_top_is_told_where_to_go(install: Install) -> None:
+def test_the_error_for_a_client_library_imported_at_the_top_says_where_to_import_it(install: Install) -> None:
     install("cask-driver", f"import cask_client\n{plugin(requires=repr(('cask_client',)))}")
     assert "its factory should import the client library, not its plug-in" in failure("cask").message
 

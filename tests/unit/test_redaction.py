@@ -193,7 +193,7 @@ def made(kind: type[TwinstoreError], message: str) -> TwinstoreError:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_from_status_500_on_a_client_is_told_in_general_what_happened(kind: type[TwinstoreError]) -> None:
+def test_from_status_500_on_a_client_gets_a_general_message(kind: type[TwinstoreError]) -> None:
     error = made(kind, TOPOLOGY)
     assert error.message == TOPOLOGY
     if kind.http_status >= 500:
@@ -210,7 +210,7 @@ def test_from_status_500_on_a_client_is_told_in_general_what_happened(kind: type
         ("Postgres", "postgresql://127.0.0.1:1/hidden"),
     ],
 )
-def test_who_asks_a_store_that_is_away_is_not_told_where_it_is(driver: str, url: str) -> None:
+def test_the_message_about_an_unreachable_store_does_not_say_where_it_is(driver: str, url: str) -> None:
     settings = {"Persistence": {"Scheduler": driver, driver: {"ConnectionString": url}}}
     with twinstore.open_storage(settings) as storage, pytest.raises(UnavailableError) as caught:
         storage.scheduler.runs.get("acme", "run-1")
@@ -219,7 +219,7 @@ def test_who_asks_a_store_that_is_away_is_not_told_where_it_is(driver: str, url:
     assert not {"127.0.0.1", "hidden", ":1"} & set(caught.value.public_message.split())
 
 
-def test_who_asks_a_service_that_is_set_up_wrongly_is_not_told_how(tmp_path: Path) -> None:
+def test_the_message_about_a_misconfigured_service_does_not_say_how(tmp_path: Path) -> None:
     missing = tmp_path / "hidden.json"
     with pytest.raises(twinstore.ConfigurationError) as caught:
         twinstore.open_storage(missing)
@@ -233,7 +233,7 @@ PLACES: Final = re.compile(r"\b(server|hosts?|place|path|root|tree|directory|fol
 PACKAGES: Final = ("core/twinstore", "backends")
 
 
-def test_what_a_client_is_told_is_put_together_without_places_and_settings() -> None:
+def test_the_message_for_a_client_is_built_without_places_and_settings() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{call.lineno}"
         for package in PACKAGES
@@ -278,5 +278,5 @@ class MuteError(TwinstoreError):
     code = "mute"
 
 
-def test_an_error_without_words_tells_its_code() -> None:
+def test_an_error_without_a_message_shows_its_code() -> None:
     assert MuteError("at db-7").public_message == "mute"

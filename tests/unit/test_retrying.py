@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 import pytest
 
 from twinstore import aio, open_storage
-from twinstore.access.retry import LONGEST_PAUSE, TURNS, Place, Turns, pauses, repeat
+from twinstore.access.retry import MAX_BACKOFF, RETRY_QUEUES, RetryQueues, Ticket, backoff_delays, retry
 from twinstore.access.unit_state import ReadyWithin
 from twinstore.errors import (
     ConcurrencyError,
@@ -29,9 +29,9 @@ from twinstore.errors import (
     UnavailableError,
     ValidationError,
 )
-from twinstore.runtime import shared_attempt
-from twinstore.runtime.cancellation import RUNNING, RunningCall, cancellable, given_up, running_call
-from twinstore.runtime.shared_attempt import SharedAttempt
+from twinstore.runtime import single_flight
+from twinstore.runtime.cancellation import RUNNING, RunningCall, cancellable, cancelled, running_call
+from twinstore.runtime.single_flight import SingleFlight
 from twinstore_memory.backend import MemoryBackend
 
 if TYPE_CHECKING:
@@ -46,17 +46,17 @@ def lost(key: str = "run") -> ConcurrencyError:
 
 
 def test_the_next_one_goes_on_when_the_first_one_is_done() -> None:
-    turns, has_turn, may_end, order = Turns(longest=60), Event(), Event(), list[str]()
+    turns, has_turn, may_end, order = RetryQueues(max_wait=60), Event(), Event(), list[str]()
 
     def first() -> None:
-        with turns.repetition():
+        with turns.retry_block():
             assert not turns.wait(ROW, 10)
             has_turn.set()
             assert may_end.wait(60)
             order.append("first")
 
     def second() -> None:
-        with turns.repetition():
+        with turns.retry_block():
             assert turns.wait(ROW, 60)
             order.append("second")
 
@@ -64,7 +64,7 @@ def test_the_next_one_goes_on_when_the_first_one_is_done() -> None:
     threads[0].start()
     assert has_turn.wait(60)
     threads[1].start()
-    while len(turns._lines[ROW]) < 2:  # noqa: SLF001  # nothing reports who joins the line
+    while len(turns._queues[ROW]) < 2:  # noqa: SLF001  # nothing reports who joins the line
         pass
     may_end.set()
     for thread in threads:
@@ -72,12 +72,12 @@ def test_the_next_one_goes_on_when_the_first_one_is_done() -> None:
     assert order == ["first", "second"]
 
 
-def test_nobody_waits_for_another_row_or_longer_than_it_is_worth() -> None:
-    turns = Turns(longest=0.05)
+def test_no_call_waits_for_another_row_or_longer_than_it_is_worth() -> None:
+    turns = RetryQueues(max_wait=0.05)
     has_turn, may_end = Event(), Event()
 
     def holder() -> None:
-        with turns.repetition():
+        with turns.retry_block():
             turns.wait(ROW, 10)
             has_turn.set()
             assert may_end.wait(100)
@@ -85,31 +85,31 @@ def test_nobody_waits_for_another_row_or_longer_than_it_is_worth() -> None:
     thread = Thread(target=holder)
     thread.start()
     assert has_turn.wait(60)
-    with turns.repetition():
+    with turns.retry_block():
         assert not turns.wait(("another", "row"), 10)
-    with turns.repetition():
+    with turns.retry_block():
         begun = time.monotonic()
         assert not turns.wait(ROW, 100)  # held up: it goes on without
         assert time.monotonic() - begun < 60
     may_end.set()
     thread.join(60)
-    with turns.repetition():
+    with turns.retry_block():
         assert not turns.wait(ROW, 10)  # the line is empty again
-    assert turns._lines == {}  # noqa: SLF001  # no part of it remains
+    assert turns._queues == {}  # noqa: SLF001  # no part of it remains
 
 
-def test_a_step_within_a_step_keeps_the_one_turn_of_its_thread_until_the_outer_one_ends() -> None:
-    turns = Turns()
-    with turns.repetition():
-        with turns.repetition():
+def test_a_nested_step_keeps_the_queue_slot_of_its_thread_until_the_outer_one_ends() -> None:
+    turns = RetryQueues()
+    with turns.retry_block():
+        with turns.retry_block():
             assert not turns.wait(ROW, 10)
             assert not turns.wait(("another", "row"), 10)
-        assert list(turns._lines) == [ROW]  # noqa: SLF001  # the first one is kept, and no second one taken
-    assert turns._lines == {}  # noqa: SLF001
+        assert list(turns._queues) == [ROW]  # noqa: SLF001  # the first one is kept, and no second one taken
+    assert turns._queues == {}  # noqa: SLF001
 
 
-def test_a_place_that_was_granted_twice_is_waited_for_no_longer() -> None:
-    place = Place(ROW)
+def test_a_queue_slot_that_was_granted_twice_is_waited_for_no_longer() -> None:
+    place = Ticket(ROW)
     assert not place.wait(-1)
     place.grant()
     place.grant()
@@ -118,21 +118,21 @@ def test_a_place_that_was_granted_twice_is_waited_for_no_longer() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("of the action"), lost()])
-def test_a_turn_ends_with_whatever_ends_the_repetition(error: Exception) -> None:
+def test_a_queue_slot_ends_with_whatever_ends_the_repetition(error: Exception) -> None:
     def fail() -> None:
         raise lost() if not slept else error
 
     slept: list[float] = []
     with pytest.raises(type(error)):
-        repeat(fail, attempts=3, sleep=slept.append)
+        retry(fail, attempts=3, sleep=slept.append)
     # No other writer has to wait for it.
-    assert ROW not in TURNS._lines  # noqa: SLF001
+    assert ROW not in RETRY_QUEUES._queues  # noqa: SLF001
     other: list[bool] = []
-    thread = Thread(target=lambda: other.append(repeat(lose_once(), sleep=lambda _: None)))
+    thread = Thread(target=lambda: other.append(retry(lose_once(), sleep=lambda _: None)))
     thread.start()
     thread.join(60)
     assert other == [True]
-    assert ROW not in TURNS._lines  # noqa: SLF001
+    assert ROW not in RETRY_QUEUES._queues  # noqa: SLF001
 
 
 def lose_once() -> Callable[[], bool]:
@@ -173,8 +173,8 @@ class FakeTime:
 def test_repetitions_end_by_time_whatever_their_number() -> None:
     time = FakeTime(takes=0.01)
     with pytest.raises(ConcurrencyError):
-        repeat(time.lose, seconds=10, sleep=time.sleep, clock=time.clock)
-    assert 10 <= time.now - 100 < 10 + LONGEST_PAUSE + 0.03
+        retry(time.lose, seconds=10, sleep=time.sleep, clock=time.clock)
+    assert 10 <= time.now - 100 < 10 + MAX_BACKOFF + 0.03
     assert time.attempts > 30
 
 
@@ -182,26 +182,26 @@ def test_repetitions_end_by_time_whatever_their_number() -> None:
 def test_the_number_caps_the_time(attempts: int) -> None:
     time = FakeTime()
     with pytest.raises(ConcurrencyError):
-        repeat(time.lose, attempts=attempts, seconds=10, sleep=time.sleep, clock=time.clock)
+        retry(time.lose, attempts=attempts, seconds=10, sleep=time.sleep, clock=time.clock)
     assert (time.attempts, len(time.slept)) == (attempts, attempts - 1)
 
 
 def test_an_attempt_that_takes_longer_than_the_time_is_repeated_once() -> None:
     time = FakeTime(takes=60)
     with pytest.raises(ConcurrencyError):
-        repeat(time.lose, seconds=10, sleep=time.sleep, clock=time.clock)
+        retry(time.lose, seconds=10, sleep=time.sleep, clock=time.clock)
     assert time.attempts == 2
 
 
 def test_pauses_grow_to_a_limit_with_jitter() -> None:
-    found = list(pauses(40))
+    found = list(backoff_delays(40))
     assert all(second < first * 4 for first, second in pairwise(found))
     assert 0.0025 <= found[0] <= 0.005
-    assert all(LONGEST_PAUSE / 2 <= pause <= LONGEST_PAUSE for pause in found[7:])
+    assert all(MAX_BACKOFF / 2 <= pause <= MAX_BACKOFF for pause in found[7:])
     assert len(set(found[7:])) > 1
 
 
-def test_a_lost_race_is_logged_for_whoever_looks_and_without_its_key(
+def test_a_lost_race_is_logged_without_its_key(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     time = FakeTime()
@@ -212,7 +212,7 @@ def test_a_lost_race_is_logged_for_whoever_looks_and_without_its_key(
             raise ConcurrencyError("run 'a-key' was changed", key="a-key", driver="Mongo")
 
     with caplog.at_level(logging.DEBUG, "twinstore.service"):
-        repeat(lose_once, sleep=time.sleep, clock=time.clock)
+        retry(lose_once, sleep=time.sleep, clock=time.clock)
     (record,) = caplog.records
     assert record.getMessage().startswith("lost against another writer on Mongo; repeated in ")
     assert "a-key" not in record.getMessage()
@@ -226,7 +226,7 @@ def test_nothing_else_is_repeated() -> None:
         raise DuplicateError
 
     with pytest.raises(DuplicateError):
-        repeat(refuse, seconds=10, sleep=time.sleep, clock=time.clock)
+        retry(refuse, seconds=10, sleep=time.sleep, clock=time.clock)
     assert time.attempts == 1
 
 
@@ -234,7 +234,7 @@ def test_nothing_else_is_repeated() -> None:
 def test_no_attempt_at_all_is_refused_before_the_first_one(attempts: int) -> None:
     time = FakeTime()
     with pytest.raises(ValidationError, match="attempts"):
-        repeat(time.lose, attempts=attempts, sleep=time.sleep)
+        retry(time.lose, attempts=attempts, sleep=time.sleep)
     assert time.attempts == 0
 
 
@@ -254,7 +254,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Semaphore:
         found.release()
         return now
 
-    monkeypatch.setattr(shared_attempt, "monotonic", monotonic)
+    monkeypatch.setattr(single_flight, "monotonic", monotonic)
     return found
 
 
@@ -265,7 +265,7 @@ def await_all(begun: Semaphore, number: int) -> None:
 
 
 def test_who_waits_for_an_attempt_that_fails_gets_an_error_of_its_own(begun: Semaphore) -> None:
-    attempt: SharedAttempt[str] = SharedAttempt()
+    attempt: SingleFlight[str] = SingleFlight()
     go_on, made = Event(), list[int]()
 
     def action() -> str:
@@ -284,8 +284,8 @@ def test_who_waits_for_an_attempt_that_fails_gets_an_error_of_its_own(begun: Sem
     assert attempt.run(lambda: "good") == "good"
 
 
-def test_whoever_waits_no_longer_leaves_the_attempt_to_others() -> None:
-    attempt: SharedAttempt[str] = SharedAttempt()
+def test_a_caller_that_stops_waiting_leaves_the_attempt_to_others() -> None:
+    attempt: SingleFlight[str] = SingleFlight()
     go_on, made = Event(), list[str]()
 
     def action() -> str:
@@ -303,8 +303,8 @@ def test_whoever_waits_no_longer_leaves_the_attempt_to_others() -> None:
     assert made == ["first"]
 
 
-def test_a_mistake_of_the_program_is_nobody_elses(begun: Semaphore) -> None:
-    attempt: SharedAttempt[str] = SharedAttempt()
+def test_a_mistake_of_the_program_is_not_shared(begun: Semaphore) -> None:
+    attempt: SingleFlight[str] = SingleFlight()
     go_on = Event()
 
     def mistaken() -> str:
@@ -323,7 +323,7 @@ def test_a_mistake_of_the_program_is_nobody_elses(begun: Semaphore) -> None:
 
 def test_the_attempt_sees_the_context_of_its_caller() -> None:
     asked_by.set("request-7")
-    attempt: SharedAttempt[str] = SharedAttempt()
+    attempt: SingleFlight[str] = SingleFlight()
     assert attempt.run(asked_by.get, PATIENCE_SECONDS) == "request-7"
 
 
@@ -389,8 +389,8 @@ def test_a_closed_storage_is_refused_quickly_too() -> None:
         opened.scheduler.check_ready(timeout_ms=1000)
 
 
-def test_an_attempt_for_which_no_thread_starts_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempt: SharedAttempt[str] = SharedAttempt()
+def test_an_attempt_for_which_no_thread_starts_keeps_no_one_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt: SingleFlight[str] = SingleFlight()
 
     def full(self: object) -> None:
         del self
@@ -404,13 +404,13 @@ def test_an_attempt_for_which_no_thread_starts_keeps_nobody_waiting(monkeypatch:
 
 
 def test_a_handler_that_calls_meanwhile_does_not_wait_for_its_own_thread() -> None:
-    attempt: SharedAttempt[str] = SharedAttempt()
+    attempt: SingleFlight[str] = SingleFlight()
     assert attempt.run(lambda: attempt.run(lambda: "inside")) == "inside"
 
 
-def test_where_nobody_could_give_up_a_block_costs_nothing_and_cancels_nothing() -> None:
+def test_where_nothing_can_be_cancelled_a_block_costs_nothing_and_cancels_nothing() -> None:
     assert running_call() is None
-    assert not given_up()
+    assert not cancelled()
     with cancellable(pytest.fail) as nothing:
         assert nothing is None
     assert cancellable(pytest.fail) is cancellable(pytest.fail)
@@ -458,18 +458,18 @@ def test_a_statement_does_not_end_while_a_cancellation_is_on_its_way() -> None:
     assert ended.is_set()
 
 
-def test_a_call_that_was_given_up_sends_nothing_more_and_is_not_repeated() -> None:
+def test_a_cancelled_call_sends_nothing_more_and_is_not_repeated() -> None:
     call, attempts = RunningCall(), list[int]()
     token = RUNNING.set(call)
 
     def lose() -> None:
         attempts.append(1)
-        call.given_up = True
+        call.cancelled = True
         raise ConcurrencyError
 
     try:
         with pytest.raises(ConcurrencyError):
-            repeat(lose, sleep=lambda _: pytest.fail("it was repeated"))
+            retry(lose, sleep=lambda _: pytest.fail("it was repeated"))
         with (
             pytest.raises(TimeoutExceededError, match="cancelled this call") as refused,
             cancellable(pytest.fail),

@@ -162,7 +162,7 @@ def test_no_settings_show_a_secret() -> None:
     assert PASSWORD not in f"{PlainSettings()}{dict(PlainSettings().__rich_repr__())}"
 
 
-def test_a_digest_tells_secrets_apart_and_none_from_both() -> None:
+def test_a_digest_distinguishes_secrets_and_none_from_both() -> None:
     first, same, other = (digest_of_secret(SecretStr(text)) for text in (MONGO, MONGO, POSTGRES))
     assert first == same
     assert len({first, other, digest_of_secret(None)}) == 3
@@ -173,7 +173,7 @@ class OfTheFactoryError(Exception):
 
 
 @pytest.mark.parametrize("kind", [OfTheFactoryError, OSError, KeyError, RecursionError, SystemExit])
-def test_a_factory_that_raises_anything_is_told_without_a_secret(kind: type[BaseException]) -> None:
+def test_a_factory_that_raises_anything_is_reported_without_a_secret(kind: type[BaseException]) -> None:
     def fails(request: OpenRequest) -> NoReturn:
         # What a tracker would show.
         url = cast("PlainSettings", request.settings).url
@@ -196,7 +196,7 @@ def request_of(settings: BackendSettings) -> OpenRequest:
     )
 
 
-def test_settings_whose_validator_raises_anything_are_told_without_a_secret() -> None:
+def test_settings_whose_validator_raises_anything_are_reported_without_a_secret() -> None:
     (entry,) = collect(walk({"Plain": {"Count": 6}}, "a file", frozenset({"plain"}))).values()
     entries: Entries = {("count",): entry}
     with pytest.raises(

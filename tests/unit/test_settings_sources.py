@@ -120,7 +120,7 @@ def test_variables_choose_them_and_arguments_win(tmp_path: Path, monkeypatch: py
     assert "aio" in aio.open_storage(env_file=given / ".env", secrets_dir=given).__module__
 
 
-def test_nothing_is_read_that_nobody_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_that_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env_file(tmp_path, "Persistence__Scheduler=Mongo\n")
     (tmp_path / "appsettings.json").write_text('{"Persistence": {"Scheduler": "Mongo"}}')
     monkeypatch.chdir(tmp_path)
@@ -200,7 +200,7 @@ def test_a_line_of_an_environment_file_is_read_as_compose_reads_it(
         (f"Persistence__{URL}=x\n", "Persistence:postgresql://app:***@db/x"),
     ],
 )
-def test_a_wrong_line_is_told_by_file_and_line_without_its_text(
+def test_a_wrong_line_is_reported_by_file_and_line_without_its_text(
     tmp_path: Path, text: str | bytes, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = env_file(tmp_path, text)
@@ -235,7 +235,7 @@ def test_lines_of_other_programs_are_ignored(tmp_path: Path) -> None:
     assert load(None, path).entries == {}
 
 
-def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+def test_what_is_no_file_is_reported(tmp_path: Path) -> None:
     assert "is not a file; name one" in refusal(lambda: load(None, tmp_path))
     assert "(given as an argument) does not exist" in refusal(lambda: load(None, tmp_path / "none"))
     assert "(from TWINSTORE_ENV_FILE) does not exist" in refusal(lambda: load(TWINSTORE_ENV_FILE="/none"))
@@ -278,7 +278,7 @@ def test_a_volume_of_kubernetes_is_read_through_its_links(tmp_path: Path) -> Non
     assert postgres(load(None, None, directory)).connection_string == SecretStr(URL)
 
 
-def test_what_is_no_secret_file_is_told(tmp_path: Path) -> None:
+def test_what_is_no_secret_file_is_reported(tmp_path: Path) -> None:
     directory, outside = tmp_path / "secrets", tmp_path / "outside"
     outside.write_text(URL)
     path = directory / NAME
@@ -326,7 +326,7 @@ def as_normal_user() -> Iterator[None]:
         os.seteuid(user)
 
 
-def test_a_normal_user_is_told_which_file_he_cannot_read() -> None:
+def test_the_error_names_the_file_that_a_normal_user_cannot_read() -> None:
     with TemporaryDirectory() as name:  # below a folder that everybody may pass
         folder = Path(name)
         folder.chmod(0o755)
@@ -392,7 +392,7 @@ def test_a_connection_string_of_the_host_may_be_a_url_object() -> None:
     assert PASSWORD not in str(settings.describe())
 
 
-def test_an_object_that_cannot_be_dumped_is_told_without_its_values() -> None:
+def test_an_object_that_cannot_be_dumped_is_reported_without_its_values() -> None:
     class Broken(BaseModel):
         password: str = PASSWORD
 
@@ -406,7 +406,7 @@ def test_an_object_that_cannot_be_dumped_is_told_without_its_values() -> None:
     )
 
 
-def test_an_object_that_is_dumped_as_something_else_is_told_so() -> None:
+def test_an_object_that_is_dumped_as_something_else_is_reported() -> None:
     class Listed(BaseModel):
         @model_serializer
         def listed(self) -> list[str]:

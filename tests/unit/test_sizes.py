@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import twinstore
 from twinstore.access import guard
 from twinstore.access.guard import (
-    MOST_BYTES,
+    MAX_BYTES,
     check_batch,
     check_size,
     exact_size,
-    most_by_json,
-    most_of,
-    places_size,
+    index_digits_size,
+    max_row_size,
+    max_row_size_by_json,
     size_of,
 )
 from twinstore.catalog.row import Row
@@ -82,7 +82,7 @@ def test_a_document_is_as_large_as_its_bson(document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 99, 100, 101, 12345])
 def test_the_places_of_a_list_are_counted(count: int) -> None:
-    assert places_size(count) == sum(len(str(number)) for number in range(count))
+    assert index_digits_size(count) == sum(len(str(number)) for number in range(count))
 
 
 def entry(message: str) -> Row[ExecutionLogEntry]:
@@ -92,9 +92,9 @@ def entry(message: str) -> Row[ExecutionLogEntry]:
 
 def test_a_row_of_the_limit_fits_and_one_more_byte_does_not() -> None:
     fixed = size_of(entry("").model.wire()) + size_of({})
-    check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES - fixed)))
+    check_size(EXECUTION_LOGS, entry("x" * (MAX_BYTES - fixed)))
     with pytest.raises(ValidationError) as caught:
-        check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES - fixed + 1)))
+        check_size(EXECUTION_LOGS, entry("x" * (MAX_BYTES - fixed + 1)))
     assert caught.value.message.startswith(
         "The execution log entry 'r:1' has 16.71 MB, and a row may have 16.71 MB (counted as MongoDB does, "
     )
@@ -108,18 +108,18 @@ def test_rows_of_one_call_share_the_limit() -> None:
 
 
 def test_a_row_that_is_stored_above_the_limit_may_change_and_not_grow_by_much() -> None:
-    stored = entry("x" * (MOST_BYTES + 1_000_000))
-    check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES + 1_000_100)), stored)
-    check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES + 1)), stored)
+    stored = entry("x" * (MAX_BYTES + 1_000_000))
+    check_size(EXECUTION_LOGS, entry("x" * (MAX_BYTES + 1_000_100)), stored)
+    check_size(EXECUTION_LOGS, entry("x" * (MAX_BYTES + 1)), stored)
     with pytest.raises(ValidationError, match=r"has 17\.\d\d MB"):
-        check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES + 1_100_000)), stored)
+        check_size(EXECUTION_LOGS, entry("x" * (MAX_BYTES + 1_100_000)), stored)
     with pytest.raises(ValidationError, match=r"has 17\.\d\d MB"):
-        check_size(EXECUTION_LOGS, entry("x" * (MOST_BYTES + 1_000_000)), entry("small"))
+        check_size(EXECUTION_LOGS, entry("x" * (MAX_BYTES + 1_000_000)), entry("small"))
     check_batch(EXECUTION_LOGS, [stored, entry("y")], [stored, None])
 
 
 def test_markers_count() -> None:
-    row = Row(make_run(TENANT, "run"), {"marker": "x" * MOST_BYTES})
+    row = Row(make_run(TENANT, "run"), {"marker": "x" * MAX_BYTES})
     with pytest.raises(ValidationError, match=r"has 16\.71 MB"):
         check_size(RUNS, row)
 
@@ -129,24 +129,24 @@ def test_small_values_are_counted_with_their_places_and_gain_no_more_than_the_bo
 ) -> None:
     count = 1_200_000 if long_form else 120_000
     if not long_form:
-        monkeypatch.setattr(guard, "MOST_BYTES", MOST_BYTES // 10)
+        monkeypatch.setattr(guard, "MAX_BYTES", MAX_BYTES // 10)
     many: list[JsonValue] = [0] * count
     row = Row(entry("").model.evolve(data={"list": many}))
     with pytest.raises(ValidationError, match=r"has 19\.\d\d MB" if long_form else r"has 1\.8\d MB"):
         check_size(EXECUTION_LOGS, row)
-    assert most_by_json(row) >= exact_size(row)
+    assert max_row_size_by_json(row) >= exact_size(row)
 
 
 @hypothesis.given(st.dictionaries(NAMES, JSON, max_size=5))
 def test_the_quick_bound_is_never_too_small(data: dict[str, Any]) -> None:
     row = Row(entry("text").model.evolve(data=data))
-    assert most_of(row) >= exact_size(row)
-    assert most_by_json(row) >= exact_size(row)
+    assert max_row_size(row) >= exact_size(row)
+    assert max_row_size_by_json(row) >= exact_size(row)
 
 
 def test_a_row_without_json_is_counted() -> None:
     broken = entry("").model.model_copy(update={"message": "\ud800"})
-    assert most_by_json(Row(broken)) > MOST_BYTES
+    assert max_row_size_by_json(Row(broken)) > MAX_BYTES
     check_size(EXECUTION_LOGS, Row(broken))
 
 
@@ -155,7 +155,7 @@ def test_the_quick_bound_holds_for_every_entity(module: ModuleExamples) -> None:
     for item in module.examples:
         for model in (item.small(TENANT, "a"), item.rich(TENANT, "a")):
             row = item.row(TENANT, model)
-            assert min(most_of(row), most_by_json(row)) >= exact_size(row), item.name
+            assert min(max_row_size(row), max_row_size_by_json(row)) >= exact_size(row), item.name
 
 
 def test_rows_that_an_older_version_has_stored_above_the_limit_go_on_living(
@@ -169,8 +169,8 @@ def test_rows_that_an_older_version_has_stored_above_the_limit_go_on_living(
         run = session.runs.create(make_run(TENANT, "r", schedule_id="s", reason={"manualReason": long}))
         summary = RunSummary.of(TENANT, "s", (long_snapshot(run),), START)
         session.run_summaries.upsert(summary)
-        monkeypatch.setattr(guard, "MOST_BYTES", 4000)
-        monkeypatch.setattr(guard, "GROWTH", 500)
+        monkeypatch.setattr(guard, "MAX_BYTES", 4000)
+        monkeypatch.setattr(guard, "SIZE_ALLOWANCE", 500)
         assert session.schedules.soft_delete(TENANT, "s", "eve", START)
         assert session.schedules.restore(TENANT, "s", "eve", START)
         assert session.schedules.upsert(schedule.evolve(enabled=False)).enabled is False

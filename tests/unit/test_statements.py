@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.copies import invoke
 from tests.support.library.module import MODULE as LIBRARY
-from tests.support.plans import Allowance, Fault, Finding, judged
+from tests.support.plans import Allowance, Fault, Finding, check_findings
 from tests.support.recording import Recorded
 from twinstore.errors import ConfigurationError
 from twinstore.plugins.statements import Statement, format_statements, parse_statements, statements_of
@@ -83,7 +83,7 @@ def test_the_command_prints_all_drivers_and_modules(capsys: pytest.CaptureFixtur
     assert [title for title in titles if f"-- {title}\n" not in answer.out] == []
 
 
-def test_an_unknown_entity_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_for_an_unknown_entity_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     answer = invoke(capsys, "dev", "sql", "scheduler", "--entity", "no-such")
     assert answer.code == 2  # wrong arguments
     assert "'no-such'" in answer.err
@@ -122,12 +122,12 @@ def finding(**changes: object) -> Finding:
 )
 def test_a_plan_is_judged_and_allowed_by_name(changes: dict[str, object], fault: Fault) -> None:
     found = finding(**changes)
-    (bad,), _ = judged([found], {"idx"}, ())
+    (bad,), _ = check_findings([found], {"idx"}, ())
     assert bad.startswith(fault.value)
     allowed = Allowance("runs.*", frozenset({fault}), "because")
-    assert judged([found], {"idx"}, [allowed]) == ([], [])
+    assert check_findings([found], {"idx"}, [allowed]) == ([], [])
 
 
 def test_an_allowance_that_nothing_needs_is_named() -> None:
     allowed = Allowance("runs.*", frozenset({Fault.SORTS}), "because")
-    assert judged([finding(examined=400)], {"idx"}, [allowed]) == ([], ["runs.*: sorts"])
+    assert check_findings([finding(examined=400)], {"idx"}, [allowed]) == ([], ["runs.*: sorts"])

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from hypothesis import settings
 
-    from twinstore.access.protocol import Access, Moment, Rows, Sets
+    from twinstore.access.protocol import Access, FieldUpdates, Rows, ServerClock
     from twinstore.catalog.conditions import Condition
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -165,7 +165,7 @@ COUNTED: Final[Mapping[str, Sequence[str]]] = {
     PARCELS.name: ("label", "amount"),
     SCANS.name: ("message",),
 }
-MARKED: Final[Mapping[str, Sequence[Sets]]] = {
+MARKED: Final[Mapping[str, Sequence[FieldUpdates]]] = {
     NOTES.name: (
         {"holder": "w", "attempts": Add(1)},
         {"holder": UNSET, "level": "high", "urgent": True},
@@ -203,7 +203,7 @@ class AccessGenerator(Random):
         """Return the owner of a row; none only if the entity allows rows without an owner."""
         if self._unit_scope is NO_TENANT or isinstance(self._unit_scope, Tenant):
             return self._unit_scope
-        return NO_TENANT if admits_nobody(entity) and self.randrange(4) == 0 else self.choice(OWNERS)
+        return NO_TENANT if admits_no_tenant(entity) and self.randrange(4) == 0 else self.choice(OWNERS)
 
     def a_scope(self, owner: Owner) -> Tenants:
         """Return the scope of a call: that of the owner, now and then a wider or another one."""
@@ -259,10 +259,10 @@ class AccessGenerator(Random):
         )
 
 
-def admits_nobody(entity: Entity[Any]) -> bool:
+def admits_no_tenant(entity: Entity[Any]) -> bool:
     """Whether rows of an entity may belong to no tenant."""
     if entity.tenancy.kind is TenancyKind.PARENT and entity.parent is not None:
-        return admits_nobody(entity.parent.entity)
+        return admits_no_tenant(entity.parent.entity)
     return entity.tenancy.kind in {TenancyKind.OPTIONAL, TenancyKind.NONE}
 
 
@@ -360,7 +360,7 @@ class ChangeRows:
     answers: tuple[Answer, ...]
 
     def __call__(self, access: Access) -> object:
-        def rule(rows: Rows, now: Moment) -> Rows:
+        def rule(rows: Rows, now: ServerClock) -> Rows:
             del now
             return tuple(answer(row) for answer, row in zip(self.answers, rows, strict=True))
 
@@ -373,7 +373,7 @@ class MarkFirst:
 
     entity: Entity[Any]
     query: Query
-    sets: Sets
+    sets: FieldUpdates
 
     def __call__(self, access: Access) -> object:
         return access.mark(self.entity, self.query, self.sets)
@@ -634,7 +634,7 @@ class AccessesAgree(RuleBasedStateMachine):
 
     @precondition(lambda self: self.is_open)
     @rule(seed=access_seeds)
-    def look_from_outside(self, seed: int) -> None:
+    def read_outside_unit(self, seed: int) -> None:
         """Read past the open unit: what it wrote must not be seen yet."""
         operation = a_read(seed, self.home)
         self.compare(operation, lambda side: operation(side.outside))

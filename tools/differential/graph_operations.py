@@ -129,12 +129,12 @@ def replaced(path: str, model: Callable[[ValueGenerator], object]) -> Callable[[
 def listed(path: str) -> Callable[[ValueGenerator], Call]:
     """Return lists of one type."""
 
-    def ask(generator: ValueGenerator) -> Call:
+    def call_list(generator: ValueGenerator) -> Call:
         status = generator.mostly((None, *GraphJobStatus), ("no status",))
         args = (generator.tenant(), status, generator.limit())
         return path, args, {"page_token": generator.token()}
 
-    return ask
+    return call_list
 
 
 def move(generator: ValueGenerator) -> MoveGraphJob:

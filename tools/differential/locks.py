@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hypothesis import settings
 
     from twinstore.access.protocol import Access
-    from twinstore.scheduler.holding import Contender
+    from twinstore.scheduler.held_lock import Contender
     from twinstore.scheduler.locks import LockInfo
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class LockSide:
         access: its rows.
         contend: returns what attempts a lock.
         now: returns the time of its server.
-        let_go: ends what holds a lock in addition to its row, as the server does at the end of a lease;
+        expire_lease: ends what holds a lock in addition to its row, as the server does at the end of a lease;
             ``None`` if there is only the row.
     """
 
@@ -74,7 +74,7 @@ class LockSide:
     access: Access
     contend: Callable[[], Contender]
     now: Callable[[], datetime]
-    let_go: Callable[[tuple[str, str]], object] | None = None
+    expire_lease: Callable[[tuple[str, str]], object] | None = None
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class Run:
         before = self.stored(key)
         expected = rules.acquired(before, claim, self.side.now())
         if expected is not None:
-            self.let_go(key)
+            self.expire_lease(key)
         if len(self.owners) == MOST_OPEN:
             self.close(self.owners[0])
         contender = self.side.contend()
@@ -147,7 +147,7 @@ class Run:
         """Extend a lease, or try to."""
         before = self.stored(owner.key)
         expected = rules.renewed(before, owner.owned, lease, self.side.now())
-        found = self.asked(owner, lambda: owner.contender.renew(owner.owned, lease))
+        found = self.answer_of(owner, lambda: owner.contender.renew(owner.owned, lease))
         after = self.stored(owner.key)
         if found is None or found.renewed_at is None:
             self.demand(expected is None, owner.owned, "was not renewed", before)
@@ -161,7 +161,7 @@ class Run:
         """Give a lock up, or try to."""
         before = self.stored(owner.key)
         expected = rules.released(before, owner.owned, self.side.now())
-        answer = self.asked(owner, lambda: owner.contender.release(owner.owned))
+        answer = self.answer_of(owner, lambda: owner.contender.release(owner.owned))
         after = self.stored(owner.key)
         self.demand(bool(answer) == (expected is not None), owner.owned, f"release answered {answer}", before)
         # Given up at the instant at which its lease ends now.
@@ -186,11 +186,11 @@ class Run:
         self.owners.remove(owner)
         owner.contender.close()
 
-    def let_go(self, key: tuple[str, str]) -> None:
+    def expire_lease(self, key: tuple[str, str]) -> None:
         """Have the server end what late owners of a lock hold in addition to the row."""
-        if self.side.let_go is None:
+        if self.side.expire_lease is None:
             return
-        self.side.let_go(key)
+        self.side.expire_lease(key)
         for owner in self.owners:
             owner.cut = owner.cut or owner.key == key
 
@@ -199,7 +199,7 @@ class Run:
         while self.owners:
             self.close(self.owners[0])
 
-    def asked(self, owner: Owner, step: Callable[[], T]) -> T | None:
+    def answer_of(self, owner: Owner, step: Callable[[], T]) -> T | None:
         """Return the answer to a step; none came where the connection was ended."""
         try:
             return step()

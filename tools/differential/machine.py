@@ -20,7 +20,15 @@ from hypothesis.stateful import (
 )
 from typing_extensions import override
 
-from tools.differential.operations import MethodCall, Operation, a_list, a_look, histories, operations, seeds
+from tools.differential.operations import (
+    MethodCall,
+    Operation,
+    a_list,
+    any_read,
+    histories,
+    operations,
+    seeds,
+)
 from twinstore.access.paging import Page
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
@@ -195,7 +203,7 @@ class DriversAgree(RuleBasedStateMachine):
 
     @precondition(lambda self: self.latest_list is not None and self.sides[0].token is not None)
     @rule(foreign=st.sampled_from((False, False, False, True)), seed=seeds)
-    def turn_the_page(self, *, foreign: bool, seed: int) -> None:
+    def fetch_next_page(self, *, foreign: bool, seed: int) -> None:
         """Hand each side the token that its other_tenant issued, for the same list or for another one."""
         base = a_list(seed) if foreign else self.latest_list
         assert isinstance(base, MethodCall)
@@ -241,9 +249,9 @@ class DriversAgree(RuleBasedStateMachine):
 
     @precondition(lambda self: self.in_unit)
     @rule(seed=seeds)
-    def look_from_outside(self, seed: int) -> None:
+    def read_outside_unit(self, seed: int) -> None:
         """Read past the open unit: what it wrote must not be seen yet."""
-        operation = a_look(seed, self.home)
+        operation = any_read(seed, self.home)
         self.compare(operation, lambda side: operation(side.storage))
 
     @precondition(lambda self: not self.is_open)
@@ -309,7 +317,7 @@ class Side:
         """Where the next call goes."""
         return self.session or self.storage
 
-    def beside(self, storage: SchedulerStorage) -> Side:
+    def on_same_store(self, storage: SchedulerStorage) -> Side:
         """Return another side on the same store."""
         return Side(self.name, storage, self.wipe)
 
@@ -331,7 +339,7 @@ class Side:
         bulk = self.storage.bulk
         with bulk.view() as view:
             found = [
-                shown(entity.name, row)
+                comparable_row(entity.name, row)
                 for entity in bulk.entities()
                 for batch in view.rows(entity, WHOLE)
                 for row in batch
@@ -341,7 +349,7 @@ class Side:
         return [row for row in found if row[0] != EVENTS] + events
 
 
-def shown(entity: str, row: ScanRow) -> tuple[object, ...]:
+def comparable_row(entity: str, row: ScanRow) -> tuple[object, ...]:
     """Return a row as it is compared: without what each store sets by its own clock or counts by itself."""
     if entity not in OWN_CLOCK:
         return (entity, row.key, row.owner, row.content, row.expires)

@@ -34,7 +34,7 @@ TENANT: Final = "acme"
 NOW: Final = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-class OfTheCallerError(Exception):
+class CallerError(Exception):
     """Raised by code of the caller, who gets it back as it is."""
 
 
@@ -55,7 +55,7 @@ def failing() -> Iterator[object]:
 
 def fail(given: object) -> NoReturn:
     """Be code of the caller that fails."""
-    raise OfTheCallerError(given)
+    raise CallerError(given)
 
 
 def deep() -> list[Any]:
@@ -323,6 +323,6 @@ def outcome(action: Callable[[object], object], storage: object) -> object:
         action(storage)
     except TwinstoreError as error:
         return type(error).__name__, error.message
-    except OfTheCallerError:
+    except CallerError:
         return "of the caller"
     return "fine"

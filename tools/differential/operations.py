@@ -130,18 +130,18 @@ def listed_by(item: Example, listed: ListMethod) -> Callable[[ValueGenerator], O
     """Return lists without the optional filters."""
     path = f"{item.repository}.{listed.method.name}"
 
-    def ask(generator: ValueGenerator) -> Operation:
+    def call_list(generator: ValueGenerator) -> Operation:
         owner = (generator.tenant(),) if listed.method.names_tenant else ()
-        args = (*owner, *(told(generator, item, name) for name in listed.fields))
+        args = (*owner, *(parameter_values(generator, item, name) for name in listed.fields))
         kind = listed.method.options
         if kind is not None:
             return MethodCall(path, (*args, kind(**paged(generator))))
         return MethodCall(path, args, paged(generator))
 
-    return ask
+    return call_list
 
 
-def told(generator: ValueGenerator, item: Example, name: str) -> object:
+def parameter_values(generator: ValueGenerator, item: Example, name: str) -> object:
     """Return a value for a field by which a list chooses its rows."""
     shape = item.entity.shapes.get(name)
     members = shape is not None and shape.value.kind in {Kind.NUMBERED, Kind.NAMED}
@@ -311,7 +311,7 @@ WRITTEN_OUT: Final = frozenset(
 def derived() -> Iterator[tuple[str, tuple[int, Callable[[ValueGenerator], Operation]]]]:
     """Yield the look-ups, lists and purges of every repository, each with its weight."""
     for item in SCHEDULER_EXAMPLES.examples:
-        if item.told:
+        if item.parameter_values:
             continue  # only the example knows what its parameters mean, so its calls are written out
         for lookup in item.lookups:
             yield f"{item.repository}.{lookup.method.name}", (1, looked_up(item, lookup))
@@ -513,7 +513,7 @@ def a_list(seed: int) -> MethodCall:
     return list_runs(ValueGenerator(seed))
 
 
-def a_look(seed: int, home: str | None) -> Operation:
+def any_read(seed: int, home: str | None) -> Operation:
     """Return a read that would see what a unit of work has not committed yet."""
     generator = ValueGenerator(seed, home)
     return generator.choice((list_runs, list_schedules, list_audit, listed("triggers.list")))(generator)

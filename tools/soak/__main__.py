@@ -95,8 +95,8 @@ def main(given: Sequence[str] | None = None) -> int:
         for wrong in result.violations[:SHOWN]:
             console.print(f"{name}: {wrong}", markup=False, soft_wrap=True)
     if options.journals is not None:
-        told = {name: asdict(result) for name, result in results.items()}
-        (options.journals / "results.json").write_text(json.dumps(told, indent=1), "utf-8")
+        report = {name: asdict(result) for name, result in results.items()}
+        (options.journals / "results.json").write_text(json.dumps(report, indent=1), "utf-8")
     return int(any(result.violations for result in results.values()))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tools.soak.outages import doubtful
+from tools.soak.outages import unconfirmed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,23 +31,24 @@ def violations(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 
 def _runs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     """Each run that was reported to no caller may come from one firing in doubt."""
-    told = {line["run"] for line in lines if line["what"] == "fired"}
-    doubts = Counter(line["schedule"] for line in doubtful(lines, "fire"))
+    reported = {line["run"] for line in lines if line["what"] == "fired"}
+    unconfirmed = Counter(line["schedule"] for line in unconfirmed_lines(lines, "fire"))
     for name, trigger in stored.triggers.items():
-        unknown = len(set(trigger.runs) - told)
-        if unknown > doubts[name]:
-            yield f"schedule {name} has {unknown} runs that nobody fired, and {doubts[name]} firings in doubt"
+        unknown = len(set(trigger.runs) - reported)
+        if unknown > unconfirmed[name]:
+            doubt = unconfirmed[name]
+            yield f"schedule {name} has {unknown} runs without firing, and {doubt} firings in doubt"
 
 
 def _leases(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     """Each attempt that was reported to no caller may come from a call in doubt, which leases a job once."""
-    told = Counter(line["job"] for line in lines if line["what"] == "leased")
-    doubts = doubtful(lines, "lease")
-    gaps = {name: job.attempts - told[name] for name, job in stored.jobs.items()}
+    reported = Counter(line["job"] for line in lines if line["what"] == "leased")
+    unconfirmed = unconfirmed_lines(lines, "lease")
+    gaps = {name: job.attempts - reported[name] for name, job in stored.jobs.items()}
     for name, gap in gaps.items():
-        if gap > len(doubts):
-            yield f"job {name} counts {gap} attempts that nobody leased, and {len(doubts)} calls are in doubt"
-    most = sum(line["limit"] for line in doubts)
+        if gap > len(unconfirmed):
+            yield f"job {name} counts {gap} attempts without lease, and {len(unconfirmed)} calls are in doubt"
+    most = sum(line["limit"] for line in unconfirmed)
     if sum(gaps.values()) > most:
         yield f"{sum(gaps.values())} attempts were leased by nobody, and calls in doubt explain {most}"
 
@@ -55,9 +56,9 @@ def _leases(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 def _ends(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     """Each job whose submission or completion was not confirmed may come from a call in doubt."""
     for intent, answer in (("submit", "submitted"), ("complete", "completed")):
-        told = {line["job"] for line in lines if line["what"] == answer}
-        doubts = {name for line in doubtful(lines, intent) for name in line["jobs"]}
-        for name in sorted(set(stored.jobs) - told - doubts):
+        reported = {line["job"] for line in lines if line["what"] == answer}
+        unconfirmed = {name for line in unconfirmed_lines(lines, intent) for name in line["jobs"]}
+        for name in sorted(set(stored.jobs) - reported - unconfirmed):
             if stored.jobs[name].status == "completed":
                 yield f"job {name} was {answer} by nobody"
 
@@ -65,7 +66,7 @@ def _ends(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 def _moves(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     """Each step of a graph job is one that was answered, or one in doubt."""
     keys = ("job", "origin", "target")
-    known = [line for line in lines if line["what"] == "moved"] + doubtful(lines, "move")
+    known = [line for line in lines if line["what"] == "moved"] + unconfirmed_lines(lines, "move")
     most = Counter(tuple(line[key] for key in keys) for line in known)
     for name, job in stored.graph_jobs.items():
         for (origin, target), number in Counter(pairwise(job.events)).items():
@@ -87,8 +88,8 @@ def _messages(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
 def _fences(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     """Each fence was given to a holder, or to a call in doubt."""
     given = Counter(line["key"] for line in lines if line["what"] == "entered")
-    doubts = Counter(line["key"] for line in doubtful(lines, "ask"))
+    unconfirmed = Counter(line["key"] for line in unconfirmed_lines(lines, "ask"))
     for key, fence in stored.fences.items():
-        if fence > given[key] + doubts[key]:
-            known = f"{given[key]} holders and {doubts[key]} calls in doubt"
+        if fence > given[key] + unconfirmed[key]:
+            known = f"{given[key]} holders and {unconfirmed[key]} calls in doubt"
             yield f"lock {key} has the fence {fence} after {known}"

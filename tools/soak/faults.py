@@ -33,7 +33,7 @@ SHARE: Final = 0.4
 LONGEST_SECONDS: Final = 0.03
 
 
-async def given_up(call: Awaitable[object], random: Random) -> None:
+async def cancel_sometimes(call: Awaitable[object], random: Random) -> None:
     """Wait for a call, or cancel it after a while by its task or by a deadline.
 
     Raises:
@@ -102,8 +102,8 @@ def _mount(*options: str) -> bool:
 
 LONGEST_FORK_SECONDS: Final = 1.5
 # A child that waits for a lock or a thread of its parent never ends.
-PATIENCE_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 0.05
+TIMEOUT_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Forks:
             parent, name = os.getpid(), f"{self.lane.notes.token()}/child"
             child = forked(lambda: self._child(parent, name, session, tenant, random))
             journal.add("fault", kind="forked", child=child)
-            self._running[child] = time.monotonic() + PATIENCE_SECONDS
+            self._running[child] = time.monotonic() + TIMEOUT_SECONDS
 
     def _child(self, parent: int, name: str, session: SchedulerSession, tenant: str, random: Random) -> None:
         """Work for the other tenants until the time is over or the parent is gone."""
@@ -168,15 +168,15 @@ class Forks:
         """Wait until all have ended."""
         while self._running:
             self.reap()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 # Three times as many as there are connections; together far below the time for which callers wait.
 CALLERS_EACH: Final = 3
-HELD_SECONDS: Final = 0.2
+HOLD_SECONDS: Final = 0.2
 
 
-def crowd(lane: Lane, pool: int, choice: int) -> None:
+def exhaust_pool(lane: Lane, pool: int, choice: int) -> None:
     """Open units all at once, and hold each for a while; every one of them gets a connection."""
     lane.notes.journal.add("fault", kind="crowded")
     threads = [
@@ -198,7 +198,7 @@ def _hold(lane: Lane, name: str, random: Random) -> None:
     token = notes.token()
     with notes.call("held unit", tenant, unit_parts(tenant, token)), lane.storage.transaction(tenant) as unit:
         write_unit(unit, tenant, token)
-        time.sleep(random.uniform(0, HELD_SECONDS))
+        time.sleep(random.uniform(0, HOLD_SECONDS))
 
 
 def stall_process(find: Callable[[], int | None], meanwhile: Callable[[], object]) -> None:
@@ -208,16 +208,16 @@ def stall_process(find: Callable[[], int | None], meanwhile: Callable[[], object
         raise LookupError("The server to be stalled does not run.")
     server = psutil.Process(pid)
     # The parent first, so that no child is born meanwhile.
-    _tell([server], signal.SIGSTOP)
+    _send_signal([server], signal.SIGSTOP)
     children = server.children(recursive=True)
-    _tell(children, signal.SIGSTOP)
+    _send_signal(children, signal.SIGSTOP)
     try:
         meanwhile()
     finally:
-        _tell([*children, server], signal.SIGCONT)
+        _send_signal([*children, server], signal.SIGCONT)
 
 
-def _tell(processes: list[psutil.Process], what: signal.Signals) -> None:
+def _send_signal(processes: list[psutil.Process], what: signal.Signals) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(what)

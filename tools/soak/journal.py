@@ -76,7 +76,7 @@ class Notes:
 
     def _failed(self, call: Call | None, kind: str, error: BaseException, began: int) -> None:
         of = {} if call is None else {"of": call.of}
-        told = f"{type(error).__name__}: {error}"
+        details = f"{type(error).__name__}: {error}"
         if isinstance(error, TimeoutError):
             self.journal.add("given up", during=kind, outcome=Outcome.UNKNOWN.value, **of, lane=self.lane)
         elif isinstance(error, ConcurrencyError):
@@ -84,10 +84,10 @@ class Notes:
             self.journal.add("raced", during=kind, outcome=Outcome.NOT_APPLIED.value, **of, lane=self.lane)
         elif isinstance(error, TwinstoreError) and error.retryable:
             outcome = error.outcome if isinstance(error, UnavailableError) else Outcome.NOT_APPLIED
-            refused = {"during": kind, "error": told, "outcome": outcome.value, "began": began}
+            refused = {"during": kind, "error": details, "outcome": outcome.value, "began": began}
             self.journal.add("refused", **refused, **of, lane=self.lane)
         else:
-            self.wrong(kind, told)
+            self.wrong(kind, details)
 
 
 Line = dict[str, Any]
@@ -100,10 +100,10 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._file = opened(path)
 
-    def add(self, what: str, **told: object) -> int:
+    def add(self, what: str, **details: object) -> int:
         """Append one line, which the system keeps whatever becomes of the process; return its instant."""
         at = time.monotonic_ns()
-        append_line(self._file, {"at": at, "by": os.getpid(), "what": what, **told})
+        append_line(self._file, {"at": at, "by": os.getpid(), "what": what, **details})
         return at
 
     def close(self) -> None:

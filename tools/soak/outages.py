@@ -21,7 +21,7 @@ LEASE_NANOSECONDS: Final = int(LEASE.total_seconds() * NANOSECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class Downtime:
     """From when to when a server was away, in monotonic nanoseconds, and what had happened to it."""
 
     begin: int
@@ -29,27 +29,29 @@ class Away:
     kind: str
 
 
-def aways_of(lines: Sequence[Line]) -> list[Away]:
+def downtimes_of(lines: Sequence[Line]) -> list[Downtime]:
     """Return when the server was away; what was not over at the end lasted up to the last line."""
-    found: list[Away] = []
+    found: list[Downtime] = []
     begin: Line | None = None
     for line in lines:
         if line["what"] == "outage":
             begin = line
         elif line["what"] == "back" and begin is not None:
-            found.append(Away(begin["at"], line["at"], begin["kind"]))
+            found.append(Downtime(begin["at"], line["at"], begin["kind"]))
             begin = None
-    return found if begin is None else [*found, Away(begin["at"], lines[-1]["at"], begin["kind"])]
+    return found if begin is None else [*found, Downtime(begin["at"], lines[-1]["at"], begin["kind"])]
 
 
 def refusal_violations(lines: Sequence[Line]) -> Iterator[str]:
     """Say which calls were refused although the server was there all the time."""
-    aways = aways_of(lines)
+    downtimes = downtimes_of(lines)
     grace = int(HEALED_SECONDS * NANOSECONDS)
     for line in lines:
         if line["what"] != "refused" or _outlived_its_lease(line):
             continue
-        if not any(away.begin <= line["at"] and line["began"] <= away.end + grace for away in aways):
+        if not any(
+            downtime.begin <= line["at"] and line["began"] <= downtime.end + grace for downtime in downtimes
+        ):
             yield f"{line['during']} was refused although the server was there: {line['error']}"
 
 
@@ -58,14 +60,14 @@ def _outlived_its_lease(line: Line) -> bool:
     return line["during"] == "exclude" and int(line["at"]) - int(line["began"]) > LEASE_NANOSECONDS
 
 
-def with_next(aways: Sequence[Away]) -> list[tuple[Away, float]]:
+def with_next(downtimes: Sequence[Downtime]) -> list[tuple[Downtime, float]]:
     """Return each with the beginning of the next one, the last one with infinity."""
-    return [(away, float(following.begin)) for away, following in pairwise(aways)] + [
-        (away, float("inf")) for away in aways[-1:]
+    return [(downtime, float(following.begin)) for downtime, following in pairwise(downtimes)] + [
+        (downtime, float("inf")) for downtime in downtimes[-1:]
     ]
 
 
-def doubtful(lines: Sequence[Line], what: str) -> list[Line]:
+def unconfirmed_lines(lines: Sequence[Line], what: str) -> list[Line]:
     """Return the intentions that were perhaps carried out.
 
     They have no answer, because their worker was killed, or the error said that the outcome is unknown.
@@ -96,18 +98,18 @@ def _waits(lines: Sequence[Line]) -> Iterator[tuple[str, str, float]]:
     """Return kind, lane and wait of each lane that was there before a fault and lived on after it."""
     answers = _answers_of(lines)
     deaths = {line["victim"]: line["at"] for line in lines if line["what"] == "killed"}
-    for away, following in with_next(aways_of(lines)):
+    for downtime, following in with_next(downtimes_of(lines)):
         limit = min(following, lines[-1]["at"])
         for (process, lane), instants in answers.items():
-            if instants[0] > away.begin:
+            if instants[0] > downtime.begin:
                 continue
-            later = bisect_left(instants, away.end)
+            later = bisect_left(instants, downtime.end)
             first = instants[later] if later < len(instants) else None
             # A service that died or had the next fault meanwhile waited for something else.
             if first is None and deaths.get(process, limit) < limit:
                 continue
-            waited = (limit if first is None or first > limit else first) - away.end
-            yield away.kind, lane, waited / NANOSECONDS
+            waited = (limit if first is None or first > limit else first) - downtime.end
+            yield downtime.kind, lane, waited / NANOSECONDS
 
 
 def _answers_of(lines: Sequence[Line]) -> Mapping[tuple[int, str], list[int]]:

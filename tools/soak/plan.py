@@ -20,12 +20,12 @@ KILL_SECONDS: Final = 0.6
 # From one outage to the next, on average: with recovery about half of the time is without one.
 OUTAGE_SECONDS: Final = 12.0
 # At most so long a server is away before it is started again; its start and an election come on top.
-AWAY_SECONDS: Final = 2.0
+DOWNTIME_SECONDS: Final = 2.0
 # A stalled server does not answer for that much longer than another one is away: beyond the limit of a call.
 STALL_FACTOR: Final = 4
 STALLED: Final = "stalled"
 # The last outage ends well before the workers do.
-CALM_SECONDS: Final = 10.0
+QUIET_SECONDS: Final = 10.0
 # What a service does to itself, from one time to the next on average.
 DISTURBANCE_SECONDS: Final = 1.5
 # Tenants of the services; those of the workers are others, so that neither judge meets rows of the other.
@@ -38,7 +38,7 @@ GRACE_SECONDS: Final = 0.5
 BASE: Final = datetime(2026, 1, 1, tzinfo=UTC)
 NANOSECONDS: Final = 1_000_000_000
 # How much faster the instants of triggers pass: what fires every minute falls due ten times a second.
-HASTE: Final = 600
+ACCELERATION: Final = 600
 
 
 class Fault(StrEnum):
@@ -92,19 +92,19 @@ class Plan:
         return self.start + int(self.seconds * NANOSECONDS)
 
     @property
-    def calm_from(self) -> int:
+    def quiet_from(self) -> int:
         """The monotonic instant from which nothing happens to the server any more, in nanoseconds."""
-        return self.end - int(self.calm * NANOSECONDS)
+        return self.end - int(self.quiet_seconds * NANOSECONDS)
 
     @property
-    def apart(self) -> float:
+    def outage_interval(self) -> float:
         """How many seconds are from one outage to the next on average."""
         return min(OUTAGE_SECONDS, self.seconds / 6)
 
     @property
-    def calm(self) -> float:
+    def quiet_seconds(self) -> float:
         """For how many seconds at the end nothing happens to the server."""
-        return min(CALM_SECONDS, 0.3 * self.seconds)
+        return min(QUIET_SECONDS, 0.3 * self.seconds)
 
     def schedule_names(self) -> list[tuple[str, str]]:
         """Return tenant and id of each schedule."""
@@ -149,16 +149,16 @@ class Outage:
 def outages_of(plan: Plan, kinds: Sequence[str]) -> tuple[Outage, ...]:
     """Return the outages in order; the same seed gives the same. Each kind comes before one comes again."""
     random = Random(f"{plan.seed}/outages")
-    apart, away = plan.apart, min(AWAY_SECONDS, plan.seconds / 10)
+    outage_interval, downtime = plan.outage_interval, min(DOWNTIME_SECONDS, plan.seconds / 10)
     found: list[Outage] = []
     left: list[str] = []
-    after = GRACE_SECONDS + random.uniform(0.5, 1.5) * apart
-    while kinds and after < plan.seconds - plan.calm:
+    after = GRACE_SECONDS + random.uniform(0.5, 1.5) * outage_interval
+    while kinds and after < plan.seconds - plan.quiet_seconds:
         left = left or random.sample(kinds, len(kinds))
         kind = left.pop()
-        longest = away * STALL_FACTOR if kind.startswith(STALLED) else away
+        longest = downtime * STALL_FACTOR if kind.startswith(STALLED) else downtime
         found.append(Outage(after, kind, random.uniform(0, longest)))
-        after += random.uniform(0.5, 1.5) * apart
+        after += random.uniform(0.5, 1.5) * outage_interval
     return tuple(found)
 
 
@@ -193,9 +193,9 @@ class SoakClock:
         """Return the instant for leases."""
         return _rounded(BASE + self._elapsed())
 
-    def hurried(self) -> datetime:
+    def accelerated_now(self) -> datetime:
         """Return the instant for triggers, which passes faster."""
-        return _rounded(BASE + HASTE * self._elapsed())
+        return _rounded(BASE + ACCELERATION * self._elapsed())
 
     def _elapsed(self) -> timedelta:
         return timedelta(microseconds=(time.monotonic_ns() - self.start) // 1000)

@@ -17,10 +17,10 @@ import twinstore
 from tests.support.claiming import BATCH, TENANTS, forked
 from tools.soak.faults import Gate
 from tools.soak.journal import Journal, read_journal
-from tools.soak.judge import violations
 from tools.soak.plan import BASE, NANOSECONDS, SERVED, SoakClock, kills_of, outages_of
 from tools.soak.service import Service, settled
 from tools.soak.stored import stored_in
+from tools.soak.violations import violations
 from tools.soak.work import Worker, counter_of, own_run
 from twinstore.errors import Outcome
 from twinstore.scheduler import PolicyRunJobStatus
@@ -49,9 +49,9 @@ OPERATIONS: Final = {
 }
 DONE: Final = PolicyRunJobStatus.COMPLETED
 SECOND: Final = timedelta(seconds=1)
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 # A worker that does not end by itself after the time is over hangs.
-PATIENCE_SECONDS: Final = 90
+TIMEOUT_SECONDS: Final = 90
 # How long the server may take to notice that its clients have disconnected or cancelled.
 GRACE_SECONDS: Final = 30.0
 
@@ -169,13 +169,13 @@ class Supervisor:
         self._wait_until(self._plan.end)
         if os.waitpid(interrupter, 0)[1] != 0:
             raise RuntimeError("The server did not come back after an outage; what it said stands above.")
-        self._look_at_rest()
-        self._let_end()
+        self._check_idle_server()
+        self._await_workers()
         self._gate.close()
 
-    def _look_at_rest(self) -> None:
+    def _check_idle_server(self) -> None:
         """Ask the server what is open while every service is paused."""
-        arrived = self._gate.await_arrivals(self._plan.services, PATIENCE_SECONDS)
+        arrived = self._gate.await_arrivals(self._plan.services, TIMEOUT_SECONDS)
         if arrived < self._plan.services:
             error = f"{arrived} of {self._plan.services} services came to a rest"
             self._journal.add("error", during="the end", error=error)
@@ -211,10 +211,10 @@ class Supervisor:
 
     def _wait_until(self, instant: int) -> None:
         while (rest := (instant - time.monotonic_ns()) / NANOSECONDS) > 0:
-            time.sleep(min(rest, LOOK_SECONDS))
+            time.sleep(min(rest, POLL_SECONDS))
 
-    def _let_end(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def _await_workers(self) -> None:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         for number, child in sorted(self._running.items()):
             while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
                 if time.monotonic() > deadline:
@@ -222,7 +222,7 @@ class Supervisor:
                     os.waitpid(child, 0)
                     self._journal.add("error", during=f"worker {number}", error="it did not end in time")
                     break
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
             self._check(number, ended[1])
 
 
@@ -232,9 +232,9 @@ def interrupt(plan: Plan, server: Server) -> None:
     with closing(Journal(plan.journal)) as journal:
         for outage in outages_of(plan, sorted(kinds)):
             # Whatever took longer than planned moves the others: in between, all answer again.
-            earliest = max(plan.start / NANOSECONDS + outage.after, back + plan.apart / 2)
+            earliest = max(plan.start / NANOSECONDS + outage.after, back + plan.outage_interval / 2)
             time.sleep(max(0.0, earliest - time.monotonic()))
-            if time.monotonic_ns() > plan.calm_from:
+            if time.monotonic_ns() > plan.quiet_from:
                 return
             journal.add("outage", kind=outage.kind)
             kinds[outage.kind](partial(time.sleep, outage.seconds))
@@ -251,9 +251,9 @@ def _finish(storage: SchedulerStorage, journal: Journal, plan: Plan) -> None:
         now = clock.now()
         storage.policy_jobs.release_expired(now, limit=1000)
         batch = storage.policy_jobs.lease_many(last.name, now, limit=BATCH * BATCH)
-        last.lease_told(batch, now)
+        last.record_leases(batch, now)
         last.submit(batch)
         last.finish()
-        if clock.now() > BASE + 2 * (plan.seconds + PATIENCE_SECONDS) * SECOND:
+        if clock.now() > BASE + 2 * (plan.seconds + TIMEOUT_SECONDS) * SECOND:
             journal.add("error", during="the end", error="jobs are left that nobody can finish")
             break

@@ -27,7 +27,7 @@ class Section:
 
     key: str
     fence: int
-    asked: int
+    requested: int
     entered: int
     end: int
 
@@ -35,11 +35,11 @@ class Section:
 def sections_of(lines: Sequence[Line]) -> list[Section]:
     """Return the sections in the order in which they were entered."""
     deaths = {line["victim"]: line["at"] for line in lines if line["what"] == "killed"}
-    told: dict[tuple[object, ...], list[Line]] = {}
+    steps_by_holder: dict[tuple[object, ...], list[Line]] = {}
     for line in lines:
         if line["what"] in {"entered", "left"}:
-            told.setdefault((line["key"], line["fence"], line["by"]), []).append(line)
-    found = [_section(steps, deaths.get(steps[0]["by"])) for steps in told.values()]
+            steps_by_holder.setdefault((line["key"], line["fence"], line["by"]), []).append(line)
+    found = [_section(steps, deaths.get(steps[0]["by"])) for steps in steps_by_holder.values()]
     return sorted(found, key=lambda section: section.entered)
 
 
@@ -83,7 +83,7 @@ def _fences(sections: Sequence[Section]) -> Iterator[str]:
         if len(same) > 1:
             yield f"lock {same[0].key} gave the fence {fence} twice"
         for section in same:
-            if first is not None and section.asked > first.entered:
+            if first is not None and section.requested > first.entered:
                 yield f"lock {section.key} gave the fence {fence} after {first.fence}"
         known = same if first is None else [*same, first]
         first = min(known, key=lambda section: section.entered)

@@ -21,10 +21,10 @@ from pymongo.errors import PyMongoError
 
 import twinstore_embedded
 from tests.support.claiming import forked
-from tests.support.databases import kept
+from tests.support.databases import without_retention
 from tests.support.outages import IN_MEMORY, MongoOutages, PostgresOutages
+from tests.support.proxies import CountingProxy
 from tests.support.servers import mongo_config, postgres_config, postgres_url
-from tests.support.wires import CountingWire
 from tools.soak.faults import fill, small_disk, stall_process
 from tools.soak.plan import Fault
 from tools.soak.service import mongo_watch, postgres_watch
@@ -86,7 +86,7 @@ def proxy_of(server_port: int, seed: str) -> Iterator[Proxy]:
     def relay() -> None:
         # With its own copy it would not notice that no other process has one any more.
         orders.close()
-        with suppress(EOFError), CountingWire(socket.AF_INET, (HOST, server_port)) as wire:
+        with suppress(EOFError), CountingProxy(socket.AF_INET, (HOST, server_port)) as wire:
             inside.send(wire.port)
             while what := inside.recv():
                 wire.torn = Random(seed) if what == "cut" else None
@@ -176,7 +176,7 @@ def _postgres(
     settings = postgres_config(server.app_url(), server.owner_url())
     # All of them, those that a killed process has left too.
     watch = postgres_watch(server.superuser_url(database=NAME))
-    return Server(_limited(settings, pool, proxy), kinds, watch, _left_out(faults, disk=disk))
+    return Server(_limited(settings, pool, proxy), kinds, watch, _skipped_faults(faults, disk=disk))
 
 
 def _mongo(
@@ -196,7 +196,7 @@ def _mongo(
         kinds["full disk"] = partial(_filled, directory, server.resume)
     settings = _limited(mongo_config(server.url, DATABASE), pool, proxy)
     kinds = _ending_transactions(kinds, [server.port])
-    return Server(settings, kinds, mongo_watch(server.url), _left_out(faults, disk=disk))
+    return Server(settings, kinds, mongo_watch(server.url), _skipped_faults(faults, disk=disk))
 
 
 def _mongo_set(directory: Path, faults: frozenset[Fault], pool: int) -> Server:
@@ -263,7 +263,7 @@ def _filled(directory: Path, resume: Callable[[], object], meanwhile: Callable[[
     resume()
 
 
-def _left_out(faults: frozenset[Fault], *, disk: bool) -> tuple[str, ...]:
+def _skipped_faults(faults: frozenset[Fault], *, disk: bool) -> tuple[str, ...]:
     return ("disk: no file system can be mounted here",) if Fault.DISK in faults and not disk else ()
 
 
@@ -283,4 +283,4 @@ def _limited(settings: dict[str, Any], pool: int, proxy: Proxy | None) -> dict[s
         # Directly: the member would announce its own address, which bypasses the proxy.
         changed = url if proxy is None else f"mongodb://{HOST}:{proxy.port}/?directConnection=true"
         persistence["Mongo"] = {**own, "ConnectionString": f"{changed}&{limits_of_client}"}
-    return kept({**settings, "Persistence": persistence})
+    return without_retention({**settings, "Persistence": persistence})

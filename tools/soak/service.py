@@ -22,11 +22,11 @@ import psycopg
 from pymongo import MongoClient
 
 import twinstore
-from tools.soak.faults import Forks, crowd, given_up
+from tools.soak.faults import Forks, cancel_sometimes, exhaust_pool
 from tools.soak.journal import Notes
 from tools.soak.plan import NANOSECONDS, SERVED, Fault, disturbances_of
-from tools.soak.stored import Remains
-from tools.soak.work import Lane, counter_of, entries_of, own_run, strange, unit_parts
+from tools.soak.stored import ProcessResources
+from tools.soak.work import Lane, counter_of, entries_of, foreign_rows, own_run, unit_parts
 from twinstore import aio
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ PAUSE_SECONDS: Final = 0.01
 
 
 @dataclass(slots=True)
-class AwaitedLane:
+class AsyncLane:
     """One task, and its random choices.
 
     Attributes:
@@ -57,11 +57,11 @@ class AwaitedLane:
     random: Random
     cancelling: bool
     # As trackers of errors do, which keep what the frames of an error hold.
-    _kept: deque[BaseException] = field(default_factory=lambda: deque[BaseException](maxlen=100))
+    _kept_errors: deque[BaseException] = field(default_factory=lambda: deque[BaseException](maxlen=100))
 
-    async def work(self, goes_on: Callable[[], bool]) -> None:
+    async def work(self, is_running: Callable[[], bool]) -> None:
         """Do one thing after the other."""
-        while goes_on():
+        while is_running():
             call = self.random.choice((self.insert, self.unit, self.read, self.in_session))
             await call(self.random.choice(SERVED))
             await asyncio.sleep(PAUSE_SECONDS)
@@ -70,13 +70,13 @@ class AwaitedLane:
         """Create a run."""
         key = self.notes.token()
         with self.notes.call("aio insert", tenant, [f"run {key}"]):
-            await self._perhaps(self.storage.runs.create(own_run(tenant, key)))
+            await self._maybe_cancelled(self.storage.runs.create(own_run(tenant, key)))
 
     async def unit(self, tenant: str) -> None:
         """Write in a unit of work."""
         token = self.notes.token()
         with self.notes.call("aio unit", tenant, unit_parts(tenant, token)):
-            await self._perhaps(self._write_unit(tenant, token))
+            await self._maybe_cancelled(self._write_unit(tenant, token))
 
     async def _write_unit(self, tenant: str, token: str) -> None:
         async with self.storage.transaction(tenant) as unit:
@@ -87,35 +87,35 @@ class AwaitedLane:
     async def read(self, tenant: str) -> None:
         """Read what others have written."""
         with self.notes.reading("aio read", tenant):
-            await self._perhaps(self._read(tenant))
+            await self._maybe_cancelled(self._read(tenant))
 
     async def _read(self, tenant: str) -> None:
         page = await self.storage.runs.list(tenant)
-        self._check(tenant, strange(tenant, page.items))
+        self._check(tenant, foreign_rows(tenant, page.items))
 
     async def in_session(self, tenant: str) -> None:
         """Read in a session, which keeps a connection."""
         with self.notes.reading("aio session", tenant):
-            await self._perhaps(self._read_in_session(tenant))
+            await self._maybe_cancelled(self._read_in_session(tenant))
 
     async def _read_in_session(self, tenant: str) -> None:
         async with self.storage.session(tenant) as session:
             page = await session.runs.list(tenant)
-            self._check(tenant, strange(tenant, page.items))
+            self._check(tenant, foreign_rows(tenant, page.items))
 
     def _check(self, tenant: str, found: list[str]) -> None:
         for seen in found:
             self.notes.journal.add("foreign", tenant=tenant, lane=self.notes.lane, seen=seen)
 
-    async def _perhaps(self, call: Awaitable[object]) -> None:
+    async def _maybe_cancelled(self, call: Awaitable[object]) -> None:
         """Wait for a call, or give it up."""
         if not self.cancelling:
             await call
             return
         try:
-            await given_up(call, self.random)
+            await cancel_sometimes(call, self.random)
         except BaseException as error:
-            self._kept.append(error)
+            self._kept_errors.append(error)
             raise
 
 
@@ -150,7 +150,7 @@ class Service:
     def run(self) -> None:
         """Serve until the time is over, then report what is left."""
         self.gate.enter()
-        before = Remains.now()
+        before = ProcessResources.now()
         # A process that hangs for so long prints where.
         rest = (self.plan.end - time.monotonic_ns()) / NANOSECONDS
         faulthandler.dump_traceback_later(rest + STUCK_SECONDS)
@@ -159,27 +159,27 @@ class Service:
             storage = opened.scheduler
             tasks.start()
             self._serve(storage)
-            self._awaited("tasks", self._tasks_end.wait(JOIN_SECONDS), tasks)
+            self._report_stuck("tasks", self._tasks_end.wait(JOIN_SECONDS), tasks)
             self.gate.wait()
             self._go_on.set()
-            self._check_room(storage)
+            self._check_pool(storage)
             self._joined([tasks])
         faulthandler.cancel_dump_traceback_later()
-        for found in before.left_over():
+        for found in before.leaked():
             self.journal.add("leaked", seen=f"{found} of {self.name}")
 
-    def _goes_on(self) -> bool:
+    def _is_running(self) -> bool:
         return time.monotonic_ns() < self.plan.end
 
     def _until(self, instant: float) -> Callable[[], bool]:
-        return lambda: self._goes_on() and time.monotonic() < instant
+        return lambda: self._is_running() and time.monotonic() < instant
 
     # Threads
 
     def _serve(self, storage: SchedulerStorage) -> None:
         lanes = [self._lane(storage, f"thread-{number}") for number in range(THREADS)]
         threads = [
-            Thread(target=lane.work, args=(self._goes_on,), name=lane.notes.lane, daemon=True)
+            Thread(target=lane.work, args=(self._is_running,), name=lane.notes.lane, daemon=True)
             for lane in lanes
         ]
         for thread in threads:
@@ -196,22 +196,22 @@ class Service:
         forks = Forks(lane)
         for disturbance in disturbances_of(self.plan, self.name):
             lane.work(self._until(time.monotonic() + disturbance.pause))
-            if not self._goes_on():
+            if not self._is_running():
                 break
             if disturbance.kind is Fault.FORK:
                 forks.fork(disturbance.choice)
             else:
-                crowd(lane, self.plan.pool, disturbance.choice)
-        lane.work(self._goes_on)
+                exhaust_pool(lane, self.plan.pool, disturbance.choice)
+        lane.work(self._is_running)
         forks.await_all()
 
     def _joined(self, threads: list[Thread]) -> None:
         deadline = time.monotonic() + JOIN_SECONDS
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-            self._awaited(thread.name, not thread.is_alive(), thread)
+            self._report_stuck(thread.name, not thread.is_alive(), thread)
 
-    def _awaited(self, what: str, in_time: bool, thread: Thread) -> None:  # noqa: FBT001  # what a wait answers
+    def _report_stuck(self, what: str, in_time: bool, thread: Thread) -> None:  # noqa: FBT001  # what a wait answers
         """Note a thread that does not end, and where it is."""
         if not in_time:
             frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001  # documented for debuggers
@@ -220,7 +220,7 @@ class Service:
                 "error", during=f"{what} of {self.name}", error=f"it did not end in time: {where}"
             )
 
-    def _check_room(self, storage: SchedulerStorage) -> None:
+    def _check_pool(self, storage: SchedulerStorage) -> None:
         """Open as many units at once as there are connections."""
         parties = self.plan.pool
         meeting = Barrier(parties)
@@ -231,44 +231,45 @@ class Service:
                 meeting.wait(ENTRY_SECONDS)
 
         threads = [
-            Thread(target=self._told, args=("threads", partial(enter)), daemon=True) for _ in range(parties)
+            Thread(target=self._enter_or_report, args=("threads", partial(enter)), daemon=True)
+            for _ in range(parties)
         ]
         for thread in threads:
             thread.start()
         self._joined(threads)
 
-    def _told(self, what: str, enter: partial[None]) -> None:
+    def _enter_or_report(self, what: str, enter: partial[None]) -> None:
         try:
             enter()
         except BrokenBarrierError:
             # The units that did not arrive report why.
             return
         except Exception as error:  # noqa: BLE001  # whatever it is, there was no room
-            self._no_room(what, error)
+            self._report_full_pool(what, error)
 
-    def _no_room(self, what: str, error: BaseException) -> None:
-        told = f"a place in the pool of the {what} of {self.name}: {type(error).__name__}: {error}"
-        self.journal.add("leaked", seen=told)
+    def _report_full_pool(self, what: str, error: BaseException) -> None:
+        details = f"a place in the pool of the {what} of {self.name}: {type(error).__name__}: {error}"
+        self.journal.add("leaked", seen=details)
 
     # Tasks
 
     async def _serve_tasks(self) -> None:
         try:
             async with aio.open_storage(self.plan.settings) as opened:
-                lanes = [self._awaited_lane(opened.scheduler, number) for number in range(TASKS)]
-                await asyncio.gather(*(lane.work(self._goes_on) for lane in lanes))
+                lanes = [self._async_lane(opened.scheduler, number) for number in range(TASKS)]
+                await asyncio.gather(*(lane.work(self._is_running) for lane in lanes))
                 self._tasks_end.set()
                 await asyncio.to_thread(self._go_on.wait)
-                await self._check_awaited_room(opened.scheduler)
+                await self._check_async_pool(opened.scheduler)
         finally:
             self._tasks_end.set()
 
-    def _awaited_lane(self, storage: AsyncSchedulerStorage, number: int) -> AwaitedLane:
+    def _async_lane(self, storage: AsyncSchedulerStorage, number: int) -> AsyncLane:
         lane = f"{self.name}/task-{number}"
         cancelling = Fault.CANCEL in self.plan.faults
-        return AwaitedLane(storage, Notes(self.journal, lane), Random(lane), cancelling)
+        return AsyncLane(storage, Notes(self.journal, lane), Random(lane), cancelling)
 
-    async def _check_awaited_room(self, storage: AsyncSchedulerStorage) -> None:
+    async def _check_async_pool(self, storage: AsyncSchedulerStorage) -> None:
         """Open as many concurrent units as tasks may have, and make a call in addition."""
         # The last place is for calls outside units.
         parties = self.plan.pool - 1
@@ -282,10 +283,10 @@ class Service:
 
         for answer in await asyncio.gather(*(enter() for _ in range(parties)), return_exceptions=True):
             if isinstance(answer, BaseException):
-                self._no_room("tasks", answer)
+                self._report_full_pool("tasks", answer)
 
 
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 POSTGRES: Final = """
     SELECT state, coalesce(xact_start IS NOT NULL, false), left(query, 100)
     FROM pg_stat_activity
@@ -307,11 +308,11 @@ class Watch:
     open_work: Callable[[], list[str]]
 
 
-def settled(look: Callable[[], list[str]], seconds: float) -> list[str]:
+def settled(query: Callable[[], list[str]], seconds: float) -> list[str]:
     """Ask until the answer is empty or the time is over; return the last answer."""
     deadline = time.monotonic() + seconds
-    while (found := look()) and time.monotonic() < deadline:
-        time.sleep(LOOK_SECONDS)
+    while (found := query()) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
     return found
 
 

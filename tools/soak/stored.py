@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from tests.support.claiming import TENANTS
 from tools.soak.plan import LOCKS, SERVED
-from tools.soak.work import counter_of, strange
+from tools.soak.work import counter_of, foreign_rows
 from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler import PolicyJobQueryOptions, RunQueryOptions
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
@@ -82,7 +82,7 @@ class Stored:
     fences: dict[str, int] = field(default_factory=dict[str, int])
     parts: dict[str, int] = field(default_factory=dict[str, int])
     counters: dict[str, int] = field(default_factory=dict[str, int])
-    strange: list[str] = field(default_factory=list[str])
+    foreign_rows: list[str] = field(default_factory=list[str])
 
 
 def stored_in(storage: SchedulerStorage, plan: Plan, first: dict[str, datetime]) -> Stored:
@@ -119,7 +119,7 @@ def _read_served(storage: SchedulerStorage, tenant: str, found: Stored) -> None:
 
 def _note_served(tenant: str, row: object, found: Stored) -> None:
     assert isinstance(row, Run | ExecutionLogEntry)
-    found.strange.extend(strange(tenant, [row]))
+    found.foreign_rows.extend(foreign_rows(tenant, [row]))
     if isinstance(row, Run) and row.id == counter_of(tenant):
         found.counters[row.id] = row.stats.candidates
         return
@@ -138,8 +138,8 @@ def _read_graph_jobs(storage: SchedulerStorage, tenant: str, found: Stored) -> N
     jobs = storage.graph_jobs
     for job in all_pages(lambda token: jobs.list_build_jobs(tenant, None, PAGE, page_token=token)):
         events = jobs.list_events(tenant, job.id, limit=PAGE).items
-        told = tuple(event.payload.status.value for event in reversed(events))
-        found.graph_jobs[job.id] = GraphState(job.status.value, job.attempts, told)
+        statuses = tuple(event.payload.status.value for event in reversed(events))
+        found.graph_jobs[job.id] = GraphState(job.status.value, job.attempts, statuses)
 
 
 def _trigger(
@@ -166,12 +166,12 @@ def _trigger(
 
 # Threads of a closed pool end by themselves, on a busy machine after a while.
 GRACE_SECONDS: Final = 30.0
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 FILES: Final = Path("/proc/self/fd")
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class ProcessResources:
     """The threads by name, and the open files by number."""
 
     threads: frozenset[str]
@@ -186,7 +186,7 @@ class Remains:
                 files[int(name)] = os.readlink(FILES / name)  # noqa: PTH115  # a text, and often no path
         return cls(frozenset(f"{thread.name} ({thread.ident})" for thread in threading.enumerate()), files)
 
-    def more_than(self, before: Remains) -> list[str]:
+    def added_since(self, before: ProcessResources) -> list[str]:
         """Return what was not there before."""
         threads = [f"the thread {name}" for name in sorted(self.threads - before.threads)]
         files = [
@@ -196,11 +196,11 @@ class Remains:
         ]
         return threads + files
 
-    def left_over(self) -> list[str]:
+    def leaked(self) -> list[str]:
         """Return what there is now and was not then, and does not go by itself."""
         deadline = time.monotonic() + GRACE_SECONDS
         # An error and its frames hold each other, and with them the connection that was not made.
         gc.collect()
-        while (found := Remains.now().more_than(self)) and time.monotonic() < deadline:
-            time.sleep(LOOK_SECONDS)
+        while (found := ProcessResources.now().added_since(self)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
         return found

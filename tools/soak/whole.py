@@ -24,9 +24,9 @@ def violations(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     """Say what is wrong."""
     answers = _answers(lines)
     yield from _writes(lines, stored.parts, answers)
-    yield from _unasked(lines, stored.parts)
+    yield from _unintended(lines, stored.parts)
     yield from _counters(lines, stored.counters, answers)
-    yield from (f"a row that is of two tenants is stored: {row}" for row in stored.strange)
+    yield from (f"a row that is of two tenants is stored: {row}" for row in stored.foreign_rows)
     for line in lines:
         if line["what"] == "foreign":
             yield f"{line['lane']} read as {line['tenant']} {line['seen']}"
@@ -42,27 +42,27 @@ def _answers(lines: Sequence[Line]) -> Mapping[str, str]:
 
 def _writes(lines: Sequence[Line], parts: Mapping[str, int], answers: Mapping[str, str]) -> Iterator[str]:
     for line in lines:
-        told = _told(line)
-        there = [part for part in told if parts.get(part)]
+        own_parts = _intended_parts(line)
+        there = [part for part in own_parts if parts.get(part)]
         answer, name = (
             answers.get(line.get("of", ""), Outcome.UNKNOWN),
             f"{line.get('kind')} {line.get('of')}",
         )
-        if answer == "written" and len(there) < len(told):
-            yield f"{name} was confirmed, and {sorted(set(told) - set(there))} is not stored"
+        if answer == "written" and len(there) < len(own_parts):
+            yield f"{name} was confirmed, and {sorted(set(own_parts) - set(there))} is not stored"
         elif answer == Outcome.NOT_APPLIED and there:
             yield f"{name} was refused, and {there} is stored"
-        elif 0 < len(there) < len(told):
-            yield f"{name} is stored in part: {there} of {told}"
+        elif 0 < len(there) < len(own_parts):
+            yield f"{name} is stored in part: {there} of {own_parts}"
 
 
-def _told(line: Line) -> list[str]:
+def _intended_parts(line: Line) -> list[str]:
     """Return the parts that a line intends to store."""
     parts = line["parts"] if line["what"] == "write" else ()
     return [part for part in parts if not part.startswith(COUNT)]
 
 
-def _unasked(lines: Sequence[Line], parts: Mapping[str, int]) -> Iterator[str]:
+def _unintended(lines: Sequence[Line], parts: Mapping[str, int]) -> Iterator[str]:
     intended = {part for line in lines if line["what"] == "write" for part in line["parts"]}
     for part, number in parts.items():
         if part not in intended:
@@ -75,13 +75,13 @@ def _counters(
     lines: Sequence[Line], counters: Mapping[str, int], answers: Mapping[str, str]
 ) -> Iterator[str]:
     """Each counter has every step that was confirmed, and at most those whose outcome is unknown."""
-    asked: dict[str, Counter[str]] = {key: Counter() for key in counters}
+    attempted: dict[str, Counter[str]] = {key: Counter() for key in counters}
     for line in lines:
         for part in line["parts"] if line["what"] == "write" else ():
             if part.startswith(COUNT):
-                asked[part.removeprefix(COUNT)][answers.get(line["of"], Outcome.UNKNOWN)] += 1
+                attempted[part.removeprefix(COUNT)][answers.get(line["of"], Outcome.UNKNOWN)] += 1
     for key, value in counters.items():
-        least = asked[key]["written"]
-        most = least + asked[key][Outcome.UNKNOWN]
+        least = attempted[key]["written"]
+        most = least + attempted[key][Outcome.UNKNOWN]
         if not least <= value <= most:
             yield f"{key} stands at {value}, and {least} to {most} steps were taken"

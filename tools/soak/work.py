@@ -69,35 +69,35 @@ class Worker:
         try:
             activity()
         except TwinstoreError as error:
-            told = f"{type(error).__name__}: {error.message}"
+            details = f"{type(error).__name__}: {error.message}"
             if not error.retryable:
-                self._journal.add("error", during=activity.__name__, error=told)
+                self._journal.add("error", during=activity.__name__, error=details)
                 raise
             outcome = error.outcome if isinstance(error, UnavailableError) else Outcome.NOT_APPLIED
             self._journal.add(
                 "refused",
                 during=activity.__name__,
-                error=told,
+                error=details,
                 outcome=outcome.value,
                 began=began,
                 **self._open,
             )
             time.sleep(PAUSE_SECONDS)
 
-    def _intend(self, what: str, **told: object) -> None:
+    def _intend(self, what: str, **details: object) -> None:
         """Note what is about to be done."""
         self._intents += 1
         self._open = {"of": f"{self.name}/{self._intents}"}
-        self._journal.add(what, **told, **self._open)
+        self._journal.add(what, **details, **self._open)
 
-    def _answered(self, what: str = "nothing", **told: object) -> None:
+    def _answered(self, what: str = "nothing", **details: object) -> None:
         """Note what the intention before was answered; ``nothing`` where nothing was done."""
-        self._journal.add(what, **told, **self._open)
+        self._journal.add(what, **details, **self._open)
         self._open = {}
 
     def fire(self) -> None:
         """Fire some of the triggers that are due."""
-        now = self._clock.hurried()
+        now = self._clock.accelerated_now()
         due = list(self._storage.schedules.get_due_schedules(now, limit=20))
         for schedule in self._random.sample(due, min(len(due), 3)):
             self._intend("fire", schedule=schedule.id)
@@ -137,13 +137,13 @@ class Worker:
         now = self._clock.now()
         self._intend("lease", limit=BATCH)
         batch = leased(self._storage, self.name, self._random, now)
-        self.lease_told(batch, now)
+        self.record_leases(batch, now)
         if self._random.random() >= FORGETS:
             self.submit(batch)
         if self._random.random() < 1 / BATCH:
             jobs.release_expired(self._clock.now())
 
-    def lease_told(self, batch: Sequence[PolicyRunJob], now: object) -> None:
+    def record_leases(self, batch: Sequence[PolicyRunJob], now: object) -> None:
         """Note the leases of some jobs."""
         for job in batch:
             self._journal.add(
@@ -157,7 +157,7 @@ class Worker:
         after = [as_submitted(job, now) for job in batch]
         self._intend("submit", jobs=[job.id for job in after])
         if len(after) == 1:
-            answers: tuple[bool, ...] = (self._submitted_alone(after[0]),)
+            answers: tuple[bool, ...] = (self._submit_one(after[0]),)
         else:
             answers = jobs.complete_many(after, DISPATCHING, lease_owner=self.name, now=now)
         for job, answer in zip(after, answers, strict=True):
@@ -165,7 +165,7 @@ class Worker:
                 self._journal.add("submitted", job=job.id, attempt=job.attempt_count)
         self._answered()
 
-    def _submitted_alone(self, job: PolicyRunJob) -> bool:
+    def _submit_one(self, job: PolicyRunJob) -> bool:
         now = self._clock.now()
         try:
             return self._storage.policy_jobs.try_replace(job, DISPATCHING, lease_owner=self.name, now=now)
@@ -201,10 +201,10 @@ class Worker:
         job = self._random.choice(open_jobs)
         targets = [item for item in GraphJobStatus if graph_job_move_allowed(job.status, item)]
         target = self._random.choice([item for item in targets if item is not job.status])
-        told = {"job": job.id, "origin": job.status.value, "target": target.value}
-        self._intend("move", **told)
+        details = {"job": job.id, "origin": job.status.value, "target": target.value}
+        self._intend("move", **details)
         if store.update(graph_moved(job, target, 60), job.status):
-            self._answered("moved", **told)
+            self._answered("moved", **details)
         else:
             self._answered()
 
@@ -216,7 +216,7 @@ class Worker:
 
 REMEMBERED: Final = 50
 # How long callers wait for a lock.
-PATIENCE: Final = timedelta(milliseconds=100)
+LOCK_TIMEOUT: Final = timedelta(milliseconds=100)
 # After a refusal: who asks again at once only fills the journal.
 CALL_PAUSE_SECONDS: Final = 0.05
 
@@ -239,7 +239,7 @@ def entries_of(tenant: str, run: str, messages: Iterable[str]) -> list[Execution
     ]
 
 
-def strange(tenant: str, rows: Iterable[Run | ExecutionLogEntry]) -> list[str]:
+def foreign_rows(tenant: str, rows: Iterable[Run | ExecutionLogEntry]) -> list[str]:
     """Return the rows that are not of this tenant, by their column or by their content."""
     return [
         f"a row of {row.tenant_id} with {content_of(row)!r}"
@@ -285,9 +285,9 @@ class Lane:
     tenants: tuple[str, ...] = SERVED
     _mine: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=REMEMBERED))
 
-    def work(self, goes_on: Callable[[], bool]) -> None:
+    def work(self, is_running: Callable[[], bool]) -> None:
         """Do one thing after the other."""
-        while goes_on():
+        while is_running():
             self.step()
 
     def step(self) -> None:
@@ -332,14 +332,14 @@ class Lane:
         journal = self.notes.journal
         journal.add("ask", key=key, of=of)
         with self.notes.reading("exclude", tenant):
-            handle = self.storage.locks.try_acquire(key, PATIENCE, lease=LEASE, holder_id="one for all")
+            handle = self.storage.locks.try_acquire(key, LOCK_TIMEOUT, lease=LEASE, holder_id="one for all")
             if handle is None:
                 journal.add("nothing", of=of)
                 return
-            told = {"key": key, "fence": handle.fence}
-            journal.add("entered", **told, of=of, asked=asked)
+            details = {"key": key, "fence": handle.fence}
+            journal.add("entered", **details, of=of, asked=asked)
             self.insert(tenant)
-            journal.add("left", **told)
+            journal.add("left", **details)
             handle.release()
 
     def read(self, tenant: str) -> None:
@@ -362,7 +362,7 @@ class Lane:
             self._check_own(tenant, run, session.runs.get(tenant, run))
 
     def _check(self, tenant: str, rows: Iterable[Run | ExecutionLogEntry]) -> None:
-        for found in strange(tenant, rows):
+        for found in foreign_rows(tenant, rows):
             self.notes.journal.add("foreign", tenant=tenant, lane=self.notes.lane, seen=found)
 
     def _check_own(self, tenant: str, key: str, row: Run | None) -> None:

@@ -14,9 +14,9 @@ from typing_extensions import override
 from twinstore.access.query import label_of_value
 from twinstore.access.repository import PURGE
 from twinstore.documents import DocumentAccess, DocumentRow
-from twinstore.documents.access import OneUnit
+from twinstore.documents.access import SingleUnit
 from twinstore.models.canonical import CanonicalModel
-from twinstore.runtime.forks import ending
+from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_filesystem.errors import DRIVER
 from twinstore_filesystem.purging import purge
 from twinstore_filesystem.rows import decoded_row
@@ -81,8 +81,8 @@ class FilesystemAccess(DocumentAccess):
         if atomic:
             self._capabilities.require("transactions")
         unit = self._begin()
-        with ending(unit.rollback):
-            steps = OneUnit(unit)
+        with cleanup_unless_forked(unit.rollback):
+            steps = SingleUnit(unit)
             yield FilesystemAccess(
                 steps, self._scope, self._entities, self._begin, self._capabilities, self._files
             )

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from twinstore.access.unit_state import wrong_handle
 from twinstore.documents import DocumentBackend
-from twinstore.documents.access import OwnUnits
+from twinstore.documents.access import UnitPerCall
 from twinstore.errors import ConfigurationError
 from twinstore.plugins.backend import Capabilities
 from twinstore_filesystem.access import FilesystemAccess
@@ -72,7 +72,7 @@ class FilesystemBackend(DocumentBackend[R]):
         """Refuse: there are no sessions."""
         del causal_consistency
         self.capabilities.require("sessions")
-        yield self.access_by(OwnUnits(self.begin), scope)
+        yield self.access_by(UnitPerCall(self.begin), scope)
 
     @contextmanager
     @override
@@ -80,7 +80,7 @@ class FilesystemBackend(DocumentBackend[R]):
         """Refuse: there are no transactions."""
         del read_only
         self.capabilities.require("transactions")
-        yield self.access_by(OwnUnits(self.begin), scope)
+        yield self.access_by(UnitPerCall(self.begin), scope)
 
     @override
     def joined(self, handle: object) -> FileUnit:

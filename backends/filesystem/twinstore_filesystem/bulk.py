@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from twinstore.bulk.parts import VIEW
-from twinstore.bulk.port import Record, Survey
+from twinstore.bulk.port import Inventory, Record
 from twinstore.bulk.rows import ScanRow, marked
-from twinstore.catalog.keys import LEAST, KeyRange, KeyType, can_bound
+from twinstore.catalog.keys import INT64_MIN, KeyRange, KeyType, can_bound
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind
 from twinstore.documents import DocumentBulk, DocumentView
 from twinstore.documents.access import batched, scope_of, unowned
 from twinstore.documents.rows import key_of, record_of, scan_row
 from twinstore.errors import ConfigurationError
 from twinstore.models.json_text import dumps_sorted
-from twinstore.runtime.forks import ending, of_one_process
+from twinstore.runtime.forks import cleanup_unless_forked, guard_stream
 from twinstore_filesystem.appending import log_end
 from twinstore_filesystem.bulk_rows import covers, files_in_order, rows_in_order
 from twinstore_filesystem.errors import DRIVER, translated
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore.documents import DocumentRow, DocumentWriter
-    from twinstore.documents.bulk import Opener
+    from twinstore.documents.bulk import BulkBackend
     from twinstore.migrations.migration import Initializer
     from twinstore_filesystem.files import Files
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class FilesystemBulk(DocumentBulk):
     """Implements :class:`~twinstore.bulk.port.BulkPort` for a source."""
 
-    def __init__(self, backend: Opener, files: Files, entities: Sequence[Entity]) -> None:
+    def __init__(self, backend: BulkBackend, files: Files, entities: Sequence[Entity]) -> None:
         place = f"file:{files.tree.root}"
         super().__init__(
             backend, entities, identity=place, place=place, ledger_initializer=backend.initializer
@@ -66,7 +66,7 @@ class FilesystemBulk(DocumentBulk):
         return super().ledger_initializer
 
     @override
-    def survey(self) -> tuple[Survey, ...]:
+    def inventory(self) -> tuple[Inventory, ...]:
         """Return the entities; of a source that has none of their folders none is there.
 
         Raises:
@@ -79,7 +79,7 @@ class FilesystemBulk(DocumentBulk):
                 f"The root {tree.root} is not a directory; give that of the source.", driver=DRIVER
             )
         present = not tree.read_only or any(map(is_folder, folders))
-        return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)
+        return tuple(Inventory(entity=entity.name, present=present) for entity in self._entities)
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
@@ -104,7 +104,7 @@ class FilesystemBulk(DocumentBulk):
         if as_of is not None:
             self._backend.capabilities.require("point_in_time_reads")
         unit = FileUnit(self._files, read_only=True)
-        with ending(unit.rollback):
+        with cleanup_unless_forked(unit.rollback):
             yield FilesystemView(unit, self._files)
 
     @contextmanager
@@ -130,7 +130,7 @@ class FilesystemView(DocumentView):
     def records(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
-        return of_one_process(batched(self._records(entity, within, tenant_id), batch_size), VIEW)
+        return guard_stream(batched(self._records(entity, within, tenant_id), batch_size), VIEW)
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
@@ -148,18 +148,18 @@ class FilesystemView(DocumentView):
             )
 
     @override
-    def _shown(self, row: DocumentRow) -> ScanRow:
+    def _scanned(self, row: DocumentRow) -> ScanRow:
         return shown(row)
 
     def _records(self, entity: Entity, within: KeyRange, tenant_id: str | None) -> Iterator[Record]:
         if unowned(entity, tenant_id):
             return
         scope = scope_of(tenant_id)
-        strange, untold, found = files_in_order(self._files, entity)
+        foreign_rows, unidentified, found = files_in_order(self._files, entity)
         if within.lower is None:
-            yield from (record(row) for row in strange if self._sees(scope, row))
+            yield from (record(row) for row in foreign_rows if self._sees(scope, row))
             if tenant_id is None:
-                yield from (torn_tail() for file in untold if self._is_torn(file))
+                yield from (torn_tail() for file in unidentified if self._is_torn(file))
         for run, file in found:
             if (within.lower is not None and (run,) < within.lower[:1]) or (
                 within.upper is not None and (run,) > within.upper[:1]
@@ -232,7 +232,7 @@ def owner_of(row: FileRow) -> StoredOwner:
 
 def _least(entity: Entity) -> Key:
     """Return what comes before every key of one run, without the run."""
-    return tuple(LEAST if part.type is KeyType.INT64 else "" for part in entity.key_parts[1:])
+    return tuple(INT64_MIN if part.type is KeyType.INT64 else "" for part in entity.key_parts[1:])
 
 
 def _following(part: str | int) -> str | int:

@@ -44,7 +44,7 @@ def scanned(files: Files, entity: Entity, within: KeyRange) -> Iterator[FileRow]
     for run, name in found:
         is_beyond = within.upper is not None and (run,) > within.upper[:1]
         if not is_beyond and (within.lower is None or within.lower[:1] <= (run,)):
-            yield from (row for place, row in scan.placed(run, name) if _is_within(place, within))
+            yield from (row for place, row in scan.with_positions(run, name) if _is_within(place, within))
 
 
 def _is_within(place: Key, within: KeyRange) -> bool:
@@ -68,12 +68,12 @@ class Scan:
         for entry, kind in self._children(self._layout.folder):
             name = self._layout.name_of(entry) if kind == wanted else None
             if name is None:
-                if not (kind == "file" and self._layout.is_aside(entry)):
+                if not (kind == "file" and self._layout.is_auxiliary(entry)):
                     others.append(self._foreign(self._layout.folder, entry, kind))
                 continue
             run = decoded(name) or self._run_inside(name)
             if run is None:
-                others += [row for _, row in self.placed(None, name)]
+                others += [row for _, row in self.with_positions(None, name)]
             else:
                 runs.append((run, name))
         if self._entity.parent is None:
@@ -83,16 +83,16 @@ class Scan:
                         others.append(self._foreign(folder, entry, kind))
         return sorted(runs), others
 
-    def placed(self, run: str | None, name: str) -> Iterator[tuple[Key, FileRow]]:
+    def with_positions(self, run: str | None, name: str) -> Iterator[tuple[Key, FileRow]]:
         """Yield the rows of a file, each with its place in the order of the keys."""
         start: Key = () if run is None else (run,)
         try:
             rows = self._rows(start, name) if self._layout.form.in_order else iter(self._sorted(start, name))
-            yield from self._judged(start, name, rows)
+            yield from self._checked(start, name, rows)
         except ConfigurationError as error:
             yield start, self._broken(start, error.message, self._layout.named(name), size=0)
 
-    def _judged(self, start: Key, name: str, rows: Iterator[FileRow]) -> Iterator[tuple[Key, FileRow]]:
+    def _checked(self, start: Key, name: str, rows: Iterator[FileRow]) -> Iterator[tuple[Key, FileRow]]:
         orphaned = self._orphaned(name)
         highest: Key = ()
         for row in rows:
@@ -101,20 +101,20 @@ class Scan:
             elif row.error is not None:
                 yield row.key, row
             elif row.key < highest:
-                yield start, self._judged_bad(row, OUT_OF_ORDER, start)
+                yield start, self._rejected(row, OUT_OF_ORDER, start)
             else:
                 reason = REPEATED if row.key == highest else orphaned
                 highest = row.key
-                yield row.key, row if reason is None else self._judged_bad(row, reason, row.key)
+                yield row.key, row if reason is None else self._rejected(row, reason, row.key)
 
-    def _judged_bad(self, row: FileRow, reason: str, key: Key) -> FileRow:
+    def _rejected(self, row: FileRow, reason: str, key: Key) -> FileRow:
         return broken_row(self._entity, key, reason, row.original)
 
     def _sorted(self, start: Key, name: str) -> list[FileRow]:
-        placed = [
+        with_positions = [
             (row.key if self._entity.admits_key(row.key) else start, row) for row in self._rows(start, name)
         ]
-        return [row for _, row in sorted(placed, key=itemgetter(0))]
+        return [row for _, row in sorted(with_positions, key=itemgetter(0))]
 
     def _rows(self, start: Key, name: str) -> Iterator[FileRow]:
         place = self._layout.named(name)
@@ -318,29 +318,29 @@ def files_in_order(
     All names are in memory, but no content.
     """
     layout = files.layout(entity)
-    strange: list[FileRow] = []
-    untold: list[RunFile] = []
+    foreign_rows: list[FileRow] = []
+    unidentified: list[RunFile] = []
     found: list[tuple[str, RunFile]] = []
     for entry in files.tree.entries(layout.folder):
         name = layout.name_of(entry.name) if entry.kind == ("folder" if layout.manifest else "file") else None
         if name is None:
-            if entry.kind != "file" or not layout.is_aside(entry.name):
-                strange.append(_foreign(files, entity, layout.folder, entry))
+            if entry.kind != "file" or not layout.is_auxiliary(entry.name):
+                foreign_rows.append(_foreign(files, entity, layout.folder, entry))
             continue
         file = RunFile(files.tree, entity, layout.named(name), name, decoded(name))
-        run = file.run or _told(files, file)
+        run = file.run or _stored_run_id(files, file)
         if run is None:
-            strange += files.layout(file.entity).form.rows(file)
-            untold.append(file)
+            foreign_rows += files.layout(file.entity).form.rows(file)
+            unidentified.append(file)
         else:
             found.append((run, file))
     if entity.parent is None:
         # Once for the whole tree: with the entity that has no parent.
         for folder, known in known_folders(files.layouts.values()).items():
             others = (item for item in files.tree.entries(folder) if item.name not in known)
-            strange += [_foreign(files, entity, folder, item) for item in others]
-    strange.sort(key=lambda row: row.original.where if row.original else "")
-    return strange, untold, sorted(found, key=lambda item: item[0])
+            foreign_rows += [_foreign(files, entity, folder, item) for item in others]
+    foreign_rows.sort(key=lambda row: row.original.where if row.original else "")
+    return foreign_rows, unidentified, sorted(found, key=lambda item: item[0])
 
 
 def rows_in_order(files: Files, run: str, file: RunFile, within: KeyRange) -> Iterator[FileRow]:
@@ -348,7 +348,7 @@ def rows_in_order(files: Files, run: str, file: RunFile, within: KeyRange) -> It
     rows: Iterable[FileRow] = files.layout(file.entity).form.rows(file)
     if not files.layout(file.entity).form.in_order:
         rows = sorted(rows, key=lambda row: row.key if file.entity.admits_key(row.key) else (run,))
-    lacking = _lacking(files, file)
+    missing_run = _missing_run(files, file)
     last: Key | None = None
     for row in rows:
         is_key = file.entity.admits_key(row.key)
@@ -357,7 +357,7 @@ def rows_in_order(files: Files, run: str, file: RunFile, within: KeyRange) -> It
         elif row.error is not None or not is_key:
             yield from _covered(within, run, row)
         elif covers(within, row.key):
-            error = REPEATED if row.key == last else lacking
+            error = REPEATED if row.key == last else missing_run
             yield row if error is None else _with(row, error, row.key)
             last = row.key
         else:
@@ -375,14 +375,14 @@ def _with(row: FileRow, error: str, key: Key) -> FileRow:
     return FileRow(row.entity, key, row.document, row.markers, row.derived, error, False, row.original)  # noqa: FBT003
 
 
-def _told(files: Files, file: RunFile) -> str | None:
+def _stored_run_id(files: Files, file: RunFile) -> str | None:
     """Return the id stored in a file whose name does not contain it."""
     rows = (row for row in files.layout(file.entity).form.rows(file) if row.error is None)
     first = next(rows, None)
     return None if first is None else str(first.key[0])
 
 
-def _lacking(files: Files, file: RunFile) -> str | None:
+def _missing_run(files: Files, file: RunFile) -> str | None:
     """Return why no row of a file can be moved: its run is missing."""
     if file.entity.parent is None:
         return None

@@ -223,11 +223,11 @@ class LinesForm(Form):
         last = next(self.backwards(file), None)
         if last is not None:
             refuse_broken([last])
-        fresh = [(key, row) for key, row in sorted(staged.items()) if row is not None]
-        is_behind = last is None or all(is_before(last.key, key) for key, _ in fresh)
-        if len(fresh) == len(staged) and is_behind:
-            with file.tree.growing(file.place) as opened:
-                append_lines(opened, [text_of(row.document) for _, row in fresh])
+        new_rows = [(key, row) for key, row in sorted(staged.items()) if row is not None]
+        is_behind = last is None or all(is_before(last.key, key) for key, _ in new_rows)
+        if len(new_rows) == len(staged) and is_behind:
+            with file.tree.open_for_append(file.place) as opened:
+                append_lines(opened, [text_of(row.document) for _, row in new_rows])
         elif any(self._merged(file, staged)):
             file.tree.replace(file.place, self._merged(file, staged))
         else:

@@ -70,7 +70,7 @@ class FileLayout:
         name = entry[: len(entry) - len(self.suffix)]
         return name if decoded(name) is not None or is_shortened(name) else None
 
-    def is_aside(self, entry: str) -> bool:
+    def is_auxiliary(self, entry: str) -> bool:
         """Whether an entry is ours and holds no row: a lock, or what an interrupted write left."""
         kept = entry.removesuffix(TEMPORARY)
         if kept != entry:

@@ -38,14 +38,14 @@ class RunLocks(Renewable):
         self._tree = tree
         self._seconds = seconds
         self._threads = RowLocks(DRIVER, seconds)
-        self._held: dict[object, dict[Place, int]] = {}
+        self._unit_files: dict[object, dict[Place, int]] = {}
         renew_in_child(self)
 
     @override
     def renew(self) -> None:
         """Let go in a forked child of the files of the parent, which keeps its locks."""
-        held, self._held = self._held, {}
-        for files in held.values():
+        inherited, self._unit_files = self._unit_files, {}
+        for files in inherited.values():
             for file in files.values():
                 # Closed and not unlocked: the lock would be taken from the parent.
                 with suppress(OSError):
@@ -57,13 +57,13 @@ class RunLocks(Renewable):
         Raises:
             ConcurrencyError: another writer kept it for too long.
         """
-        mine = self._held.get(unit, {})
+        mine = self._unit_files.get(unit, {})
         if lock in mine:
             return False
         end = time.monotonic() + self._seconds
         self._threads.acquire(unit, lock, isolated=False)
         file = self._locked(lock, end)
-        self._held.setdefault(unit, {})[lock] = file
+        self._unit_files.setdefault(unit, {})[lock] = file
         return True
 
     def release(self, unit: object, kept: Mapping[Place, bool]) -> None:
@@ -73,7 +73,7 @@ class RunLocks(Renewable):
             unit: whose rights.
             kept: by lock, whether the run exists; the file of a lock that no run needs is removed.
         """
-        for lock, file in self._held.pop(unit, {}).items():
+        for lock, file in self._unit_files.pop(unit, {}).items():
             try:
                 if not kept.get(lock, True):
                     self._discard(lock)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from twinstore.access.defaults import Stepwise
+from twinstore.access.defaults import PartialProgress
 from twinstore.catalog.conditions import Equals
 from twinstore.documents.access import discard
 from twinstore_filesystem.rows import FileRow
@@ -32,7 +32,7 @@ def purge(files: Files, steps: Steps, entities: Sequence[Entity], entity: Entity
     Rows that cannot be read stay: their age is unknown.
     """
     removed = 0
-    with Stepwise(in_unit=steps.in_unit) as done:
+    with PartialProgress(in_unit=steps.in_unit) as done:
         for run in sorted(runs_of(files, entity)):
             own = replace(query, where=(*query.where, Equals(entity.key[0], run)))
             removed += steps.take(lambda unit, own=own: purge_run(unit, entities, entity, own))  # type: ignore[misc]  # mypy cannot infer a lambda with a default

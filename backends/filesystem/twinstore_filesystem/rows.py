@@ -81,8 +81,8 @@ def file_row(entity: Entity, value: object, original: FileOriginal | None = None
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004  # one error for every bad text
     values = cast("Mapping[str, object]", value)
-    spelled = {name: int(part) for name in entity.key if is_whole(part := values.get(name))}
-    row = row_of_values(entity, {**values, **spelled} if spelled else values)
+    normalized = {name: int(part) for name in entity.key if is_whole(part := values.get(name))}
+    row = row_of_values(entity, {**values, **normalized} if normalized else values)
     if not entity.admits_key(row.key):
         wanted = ", ".join(f"{part.field} ({part.type.value})" for part in entity.key_parts)
         raise ValueError(f"its key is not made of {wanted}")

@@ -164,17 +164,17 @@ class Tree:
         with self.folder(place.folder, place.own, create=True) as folder:
             if folder is None:
                 raise LookupError(place.folder)  # met by programmers only: it was created
-            beside = place.name + TEMPORARY
+            temporary = place.name + TEMPORARY
             try:
                 with translated(path):
                     # What an interrupted write left; it may be anything by now, so it is never opened.
                     with suppress(FileNotFoundError):
-                        os.unlink(beside, dir_fd=folder)
-                    _write(os.open(beside, FRESH, MODE, dir_fd=folder), chunks)
-                    os.rename(beside, place.name, src_dir_fd=folder, dst_dir_fd=folder)
+                        os.unlink(temporary, dir_fd=folder)
+                    _write(os.open(temporary, FRESH, MODE, dir_fd=folder), chunks)
+                    os.rename(temporary, place.name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 with suppress(OSError):
-                    os.unlink(beside, dir_fd=folder)
+                    os.unlink(temporary, dir_fd=folder)
                 raise
             with translated(path, Outcome.UNKNOWN):
                 os.fsync(folder)
@@ -190,7 +190,7 @@ class Tree:
                 os.fsync(folder)
 
     @contextmanager
-    def growing(self, place: Place) -> Generator[int]:
+    def open_for_append(self, place: Place) -> Generator[int]:
         """Open a file to append to it, made when absent, for the length of a block."""
         path = self.root / place.path
         with self.folder(place.folder, place.own, create=True) as folder:

@@ -172,22 +172,22 @@ class FileUnit(DocumentUnit):
         if run is None:
             waiting = {encoded(other): rows for other, rows in staged.items()}
             for file in self._files.all(entity):
-                yield from overlaid(layout.form.rows(file), waiting.pop(file.name, {}))
+                yield from with_staged(layout.form.rows(file), waiting.pop(file.name, {}))
             for rows in waiting.values():
-                yield from overlaid(iter(()), rows)
+                yield from with_staged(iter(()), rows)
             return
         file = self._files.file(entity, run)
         if self._is_in_order(entity, query) and query.order[-1].descending:
             yield from layout.form.backwards(file)
             return
-        known, number = self._known_rows(entity, run), passed_over(entity, query)
+        known, number = self._known_rows(entity, run), first_number_above(entity, query)
         if known is not None:
             stored: Iterator[FileRow] = iter(known)
         elif number is not None:
             stored = layout.form.rows_behind(file, number)
         else:
             stored = layout.form.rows(file)
-        yield from overlaid(stored, staged.get(run, {}))
+        yield from with_staged(stored, staged.get(run, {}))
 
     def _is_in_order(self, entity: Entity, query: Query) -> bool:
         """Whether the file of the only run has the rows in the order of a list, or the reverse."""
@@ -245,13 +245,13 @@ class FileUnit(DocumentUnit):
         return found is not None
 
 
-def overlaid(rows: Iterator[FileRow], staged: Staged) -> Iterator[DocumentRow]:
+def with_staged(rows: Iterator[FileRow], staged: Staged) -> Iterator[DocumentRow]:
     """Yield the rows of a file with what is staged in their place, and behind them."""
     yield from (row for row in rows if row.key not in staged)
     yield from (row for row in staged.values() if row is not None)
 
 
-def passed_over(entity: Entity, query: Query) -> int | None:
+def first_number_above(entity: Entity, query: Query) -> int | None:
     """Return the number up to which a list of one log has no row, ``None`` where it begins with the first."""
     name = entity.key[-1]
     bounds = [item.value for item in query.where if isinstance(item, After) and item.field == name]

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
     from twinstore.documents import DocumentUnit
-    from twinstore.documents.bulk import Opener
+    from twinstore.documents.bulk import BulkBackend
 
 
 class MemoryBulk(DocumentBulk):
     """Implements :class:`~twinstore.bulk.port.BulkPort`."""
 
-    def __init__(self, backend: Opener, entities: Sequence[Entity], store: str) -> None:
+    def __init__(self, backend: BulkBackend, entities: Sequence[Entity], store: str) -> None:
         name = f"memory:{store}"
         initializer = MemoryInitializer(LEDGER_MODULE.name)
         # A store of this process is nowhere else, so its name is its place.

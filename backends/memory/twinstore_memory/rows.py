@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DocumentRow",
     "encode",
-    "plant",
+    "store_unchecked",
     "stored_row",
     "stored_rows",
     "table",
@@ -36,7 +36,7 @@ def write(unit: Unit, row: DocumentRow) -> None:
     unit.put(table(row.entity), row.key, row, (value for _, value in row.unique))
 
 
-def plant(store: MemoryDatabase, row: DocumentRow) -> None:
+def store_unchecked(store: MemoryDatabase, row: DocumentRow) -> None:
     """Write a row past every rule and check, also a broken one: for tests of what reads make of it."""
     unit = store.begin()
     unit.lock(table(row.entity), row.key)

@@ -32,7 +32,7 @@ DRIVER: Final = "Memory"
 # Nothing detects a deadlock here: of two units that wait for each other, one gives up after this.
 PATIENCE_SECONDS: Final = 5.0
 NUMBER_BLOCKS: Final = 2**20
-NUMBERS_OF_A_BLOCK: Final = 10**12
+NUMBERS_PER_BLOCK: Final = 10**12
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -61,17 +61,17 @@ class TableContents:
     rows: dict[Key, Slot | None] = field(default_factory=dict)
     holders: dict[Hashable, Key | None] = field(default_factory=dict)
 
-    def take_over(self, staged: TableContents) -> None:
+    def apply_staged(self, staged: TableContents) -> None:
         """Apply what a unit staged."""
         apply(staged.rows, self.rows)
         apply(staged.holders, self.holders)
 
-    def note_before(self, staged: TableContents, before: TableContents) -> None:
+    def save_before(self, staged: TableContents, before: TableContents) -> None:
         """Keep the current values of all that a unit is about to change."""
-        note_before(staged.rows, self.rows, before.rows)
-        note_before(staged.holders, self.holders, before.holders)
+        save_before(staged.rows, self.rows, before.rows)
+        save_before(staged.holders, self.holders, before.holders)
 
-    def mentions(self, what: Hashable) -> bool:
+    def has_entry(self, what: Hashable) -> bool:
         """Whether there is an entry for a key or a unique value."""
         return what in self.rows or what in self.holders
 
@@ -83,7 +83,7 @@ def apply(changes: dict[K, V | None], target: dict[K, V | None]) -> None:
         target.pop(key, None)
 
 
-def note_before(changes: dict[K, V | None], target: dict[K, V | None], before: dict[K, V | None]) -> None:
+def save_before(changes: dict[K, V | None], target: dict[K, V | None], before: dict[K, V | None]) -> None:
     """Keep what the changed entries were, unless something older is kept."""
     for key in changes:
         before.setdefault(key, target.get(key))
@@ -107,7 +107,7 @@ class MemoryDatabase:
         self.patience = patience
         self.numbers = count(1)
         # Separate numbers for each store, so that rows of several stores can be copied into one.
-        self._first = random.randrange(NUMBER_BLOCKS) * NUMBERS_OF_A_BLOCK  # noqa: S311  # no secret
+        self._first = random.randrange(NUMBER_BLOCKS) * NUMBERS_PER_BLOCK  # noqa: S311  # no secret
         self._inserted: dict[str, int] = {}
         self._tables: dict[str, TableContents] = {}
         self._locks: dict[tuple[str, Hashable], Unit] = {}
@@ -192,7 +192,7 @@ class MemoryDatabase:
             deadline = time.monotonic() + self.patience
             while (owner := self._locks.get((table, what), unit)) is not unit:
                 remaining = deadline - time.monotonic()
-                if unit.loses_to(owner) or remaining <= 0:
+                if unit.yields_to(owner) or remaining <= 0:
                     raise ConcurrencyError(
                         "Another unit of work has changed the same row and has not ended; try again later.",
                         driver=DRIVER,
@@ -203,7 +203,7 @@ class MemoryDatabase:
                 finally:
                     self.waiting -= 1
             # Committed since this unit began: it would decide on a state that is no more.
-            if unit.before(table).mentions(what):
+            if unit.before(table).has_entry(what):
                 raise ConcurrencyError(
                     "Another unit of work has changed the same row since this one began; repeat this one as "
                     "a whole.",
@@ -219,7 +219,7 @@ class MemoryDatabase:
             # Before anything changes: a unit that reads one state continues to see what is replaced now.
             for table, contents in staged.items():
                 for other in self._snapshots:
-                    self._contents(table).note_before(contents, other.before(table))
+                    self._contents(table).save_before(contents, other.before(table))
             # A process may fork between two tables; see renew().
             self._committing = staged
             self._finish()
@@ -229,7 +229,7 @@ class MemoryDatabase:
     def _finish(self) -> None:
         """Apply the rest of what is being committed; a second time changes nothing."""
         for table, contents in self._committing.items():
-            self._contents(table).take_over(contents)
+            self._contents(table).apply_staged(contents)
         self._committing = {}
 
     def _contents(self, table: str) -> TableContents:
@@ -272,7 +272,7 @@ class Unit:
         for key in keys:
             self.store.lock(self._begun(), table.name, key)
 
-    def loses_to(self, owner: Unit) -> bool:
+    def yields_to(self, owner: Unit) -> bool:
         """Whether this unit must not wait for the claim of another one."""
         # The other unit of this thread could never end while this one waits for it.
         return owner.thread == self.thread or (self.isolated and owner.isolated)

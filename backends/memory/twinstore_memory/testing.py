@@ -58,7 +58,7 @@ class MemoryProbe(ProbeDefaults, RawProbe):
         row = rows.stored_rows(self._store, entity)[key]
         markers = {name: value for name, value in values.items() if name in entity.markers}
         document = {name: value for name, value in values.items() if name not in markers}
-        rows.plant(
+        rows.store_unchecked(
             self._store,
             replace(row, document={**row.document, **document}, markers={**row.markers, **markers}),
         )
@@ -68,13 +68,13 @@ class MemoryProbe(ProbeDefaults, RawProbe):
         row = rows.stored_rows(self._store, entity)[key]
         kept = {*entity.identity, *(name for index in entity.indexes for name in index.names)}
         document = {name: value if name in kept else [value] for name, value in row.document.items()}
-        rows.plant(self._store, replace(row, document=document))
+        rows.store_unchecked(self._store, replace(row, document=document))
         return True
 
     @override
     def poison(self, entity: Entity, key: Key, content: str) -> None:
         row = rows.stored_rows(self._store, entity)[key]
-        rows.plant(self._store, replace(row, document={**row.document, "foreign": content}))
+        rows.store_unchecked(self._store, replace(row, document={**row.document, "foreign": content}))
 
 
 class MemoryDeployment(DeploymentDefaults, Deployment):

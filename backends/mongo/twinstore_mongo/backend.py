@@ -127,7 +127,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     @override
     def check_ready(self) -> None:
         """Connect and check server and schema; see :meth:`ModuleBackend.check_ready`."""
-        self._look(self._connection.store)
+        self._inspect(self._connection.store)
 
     @override
     def check_ready_within(self, timeout_ms: int) -> None:
@@ -139,7 +139,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
             server = store.where.server
             # To the client nothing left would mean no limit.
             with pymongo.timeout(max(LEAST_SECONDS, end - monotonic())):
-                self._look(store)
+                self._inspect(store)
         except (TimeoutError, TimeoutExceededError) as error:
             raise TimeoutExceededError(
                 f"{server} did not answer within {timeout_ms} ms; check that it runs, can be reached and has "
@@ -148,7 +148,7 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
                 driver=DRIVER,
             ) from error
 
-    def _look(self, store: OpenDatabase) -> None:
+    def _inspect(self, store: OpenDatabase) -> None:
         # A silent server is reported as soon as one that cannot be found.
         seconds = (store.where.timeout_ms or READY_MS) / 1000
         with translating(store.where.reading), pymongo.timeout(seconds), store.limited():

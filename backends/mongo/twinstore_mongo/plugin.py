@@ -11,7 +11,7 @@ from twinstore_mongo.settings import MongoSettings
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from twinstore.bulk.corruption import Planter
+    from twinstore.bulk.corruption import CorruptionWriter
     from twinstore.migrations.migration import MigrationDraft
     from twinstore.plugins.backend import ModuleBackend, OpenRequest
     from twinstore.plugins.module_spec import ModuleSpec
@@ -32,11 +32,11 @@ def draft_migration(module: ModuleSpec[object]) -> MigrationDraft:
     return draft_of(module)
 
 
-def open_planter(settings: BackendSettings) -> AbstractContextManager[Planter]:
+def open_corruption_writer(settings: BackendSettings) -> AbstractContextManager[CorruptionWriter]:
     """Open what changes rows without the driver."""
-    from twinstore_mongo.bulk.corruption import planter_of
+    from twinstore_mongo.bulk.corruption import open_corruption_writer
 
-    return planter_of(settings)
+    return open_corruption_writer(settings)
 
 
 @hookimpl
@@ -51,5 +51,5 @@ def twinstore_register_backend() -> BackendSpec:
         extra="mongo",
         requires=("pymongo",),
         draft=draft_migration,
-        planter=open_planter,
+        corruption_writer=open_corruption_writer,
     )

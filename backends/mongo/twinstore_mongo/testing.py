@@ -29,7 +29,7 @@ NAME: Final = re.compile(r"Mongo(?P<title>\w+)TestContext")
 SERVER: Final = "TWINSTORE_TEST_MONGO_URL"
 PREFIX: Final = "twinstore_test_"
 # What was made, so that two files of a host that import a name have one class.
-_made: dict[str, type[MongoTestContext]] = {}
+_classes: dict[str, type[MongoTestContext]] = {}
 
 
 class MongoTestContext:
@@ -115,10 +115,10 @@ def __getattr__(name: str) -> type[MongoTestContext]:
     match = NAME.fullmatch(name)
     for plugin in module_plugins().values() if match else ():
         if match is not None and plugin.title == match["title"]:
-            if name not in _made:
+            if name not in _classes:
                 doc = f"A migrated storage of {plugin.name} on a database that is dropped at the end."
                 members = {"module": plugin.name, "__doc__": doc, "__module__": __name__}
                 # Of two threads that make it, one is right.
-                _made.setdefault(name, type(name, (MongoTestContext,), members))
-            return _made[name]
+                _classes.setdefault(name, type(name, (MongoTestContext,), members))
+            return _classes[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,15 +24,15 @@ from twinstore_postgres.access.execution import (
     UnitExecution,
 )
 from twinstore_postgres.bulk.connections import RoleConnections
+from twinstore_postgres.bulk.inventory import LedgerInitializer
 from twinstore_postgres.bulk.port import PostgresBulk
-from twinstore_postgres.bulk.survey import LedgerInitializer
 from twinstore_postgres.connection.cursors import own_cursor
 from twinstore_postgres.connection.deadlines import until
 from twinstore_postgres.connection.direct import DedicatedConnections
 from twinstore_postgres.connection.errors import translated
 from twinstore_postgres.connection.pool import ServerConnections
 from twinstore_postgres.connection.transaction import OWN, UNIT, Transaction, joined_transport
-from twinstore_postgres.mapping.owners import NO_TENANT_SETTING
+from twinstore_postgres.mapping.tenancy import NO_TENANT_SETTING
 from twinstore_postgres.schema.initializer import initializer_class
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
@@ -171,22 +171,22 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     @override
     def check_ready(self) -> None:
         """Connect, check the role, and compare the ledger with the shipped migrations."""
-        self._look(READY_SECONDS, None)
+        self._inspect(READY_SECONDS, None)
 
     @override
     def check_ready_within(self, timeout_ms: int) -> None:
         """Do the same; stop waiting for an answer when the time is over."""
         seconds = timeout_ms / 1000
-        self._look(seconds, monotonic() + seconds)
+        self._inspect(seconds, monotonic() + seconds)
 
-    def _look(self, seconds: float, end: float | None) -> None:
+    def _inspect(self, seconds: float, end: float | None) -> None:
         """Look at server, role and schema: ``seconds`` for a first answer, until ``end`` for all."""
         with self._server.connection(seconds) as connection, translated(outcome=Outcome.NOT_APPLIED):
             with until(connection, monotonic() + seconds if end is None else end):
                 own_cursor(connection).execute("SELECT 1", prepare=False)
             with until(connection, end):
                 self._check_defaults(connection)
-            with until(connection, end), self._server.transport.settled(connection):
+            with until(connection, end), self._server.transport.with_our_settings(connection):
                 self._initializer.check_applied(connection)
 
     def _check_defaults(self, connection: Connection) -> None:

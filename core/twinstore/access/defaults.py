@@ -9,12 +9,22 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
 
 from typing_extensions import override
 
-from twinstore.access.errors import no_number_left, not_found, sequence_taken
-from twinstore.access.guard import MOST_BYTES, most_of
+from twinstore.access.errors import not_found, sequence_exhausted, sequence_taken
+from twinstore.access.guard import MAX_BYTES, max_row_size
 from twinstore.access.paging import SortKey, decode_token
-from twinstore.access.protocol import Access, Add, Moment, Ref, Rows, ServerTime, Sets, Unset, Values
+from twinstore.access.protocol import (
+    Access,
+    Add,
+    FieldUpdates,
+    Ref,
+    Rows,
+    ServerClock,
+    ServerTime,
+    Unset,
+    Values,
+)
 from twinstore.access.query import Query, assigned_marker, holds, key_order, label_of_value, newest_query
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.catalog.conditions import AtLeast, Equals
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenants
@@ -34,15 +44,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AccessDefaults",
     "Log",
-    "Marking",
-    "Stepwise",
+    "MarkRule",
+    "PartialProgress",
     "append_rows",
     "every_row",
     "first_keys",
     "first_readable",
     "highest_number",
     "keys_of",
-    "marked_in_portions",
+    "mark_in_batches",
     "matches",
     "sequence_field",
 ]
@@ -190,7 +200,7 @@ class Log(Generic[M]):
             given = (sequence_of(self._entity, row) or 0 for row in self.new)
             self._next = max(self._last(), *given, 0) + 1
         if self._next > INT64_MAX:
-            raise no_number_left(self._entity, self._driver)
+            raise sequence_exhausted(self._entity, self._driver)
         self._next += 1
         return self._next - 1
 
@@ -200,7 +210,7 @@ def highest_number(access: Access, entity: Entity) -> int:
     name = assigned_marker(entity)
     found = newest(access, entity)
     if found is None:
-        return searched(access, entity, name)
+        return highest_by_search(access, entity, name)
     value = entity.value(found[0].model, found[0].storage, name) if found else 0
     return value if isinstance(value, int) else 0
 
@@ -213,7 +223,7 @@ def newest(access: Access, entity: Entity, *conditions: Condition) -> Page[Row] 
         return None
 
 
-def searched(access: Access, entity: Entity, name: str) -> int:
+def highest_by_search(access: Access, entity: Entity, name: str) -> int:
     """Return the same if the last row cannot be read: a list shows only that it exists, not its number."""
     low, high = 0, 1
     while is_reached(access, entity, AtLeast(name, high)):
@@ -281,26 +291,26 @@ def every_row(access: Access, entity: Entity[M], query: Query) -> Iterator[Row[M
 
 
 # Of the largest rows there are, so many do no harm.
-FIRST_PORTION: Final = 4
-GROWTH: Final = 10
+MIN_BATCH: Final = 4
+BATCH_GROWTH: Final = 10
 
 
-def marked_in_portions(
-    access: Access, entity: Entity[M], query: Query, sets: Sets
+def mark_in_batches(
+    access: Access, entity: Entity[M], query: Query, sets: FieldUpdates
 ) -> Iterator[tuple[Row[M], ...]]:
     """Mark the rows of a list until none matches, at most ``query.limit`` at a time; yield each portion.
 
     A mark reads the rows that it changes. The first portion is small; the next ones grow while the rows
     found so far say that they would fit into one document of the largest size.
     """
-    portion = FIRST_PORTION
-    while marked := access.mark(entity, replace(query, limit=min(portion, query.limit)), sets):
+    batch = MIN_BATCH
+    while marked := access.mark(entity, replace(query, limit=min(batch, query.limit)), sets):
         yield marked
-        fitting = MOST_BYTES // max(map(most_of, marked))
-        portion = max(FIRST_PORTION, min(GROWTH * portion, fitting))
+        fitting = MAX_BYTES // max(map(max_row_size, marked))
+        batch = max(MIN_BATCH, min(BATCH_GROWTH * batch, fitting))
 
 
-class Stepwise:
+class PartialProgress:
     """Once a step is done, the failure of a later step does not report that nothing was applied.
 
     If the store is unreachable for the last batch of a purge, the error would otherwise report for the whole
@@ -343,7 +353,7 @@ class AccessDefaults(Access, ABC):
         key = entity.key_of(row.model, row.storage)
         is_taken = False
 
-        def replaced(rows: Rows, now: Moment) -> Rows:
+        def replaced(rows: Rows, now: ServerClock) -> Rows:
             nonlocal is_taken
             del now
             # Decided where the row is held: a look before it could be overtaken by another insert.
@@ -370,13 +380,13 @@ class AccessDefaults(Access, ABC):
         return first_keys(self, entity, query)
 
     @override
-    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+    def mark(self, entity: Entity[M], query: Query, sets: FieldUpdates) -> tuple[Row[M], ...]:
         marked: list[Row[M]] = []
-        with Stepwise(in_unit=self.binding.in_unit) as steps:
+        with PartialProgress(in_unit=self.binding.in_unit) as steps:
             for row in first_readable(self, entity, query):
                 # One step per row: rows are read without locks, so each must match again once it is locked.
                 ref = Ref(entity, query.scope, entity.key_of(row.model, row.storage))
-                marking = Marking(entity, query, sets)
+                marking = MarkRule(entity, query, sets)
                 self.change([ref], marking)
                 if marking.done is not None:
                     marked.append(marking.done)
@@ -398,19 +408,19 @@ class AccessDefaults(Access, ABC):
         if self.binding.in_unit:
             return append_rows(self, entity, parent, rows)
         # Stores without locks find out when they write that another append was faster.
-        return repeat(lambda: append_rows(self, entity, parent, rows))
+        return retry(lambda: append_rows(self, entity, parent, rows))
 
 
-class Marking(Generic[M]):
+class MarkRule(Generic[M]):
     """The rule of one marked row; ``done`` is the row as the last call of the rule left it."""
 
-    def __init__(self, entity: Entity[M], query: Query, sets: Sets) -> None:
+    def __init__(self, entity: Entity[M], query: Query, sets: FieldUpdates) -> None:
         self.done: Row[M] | None = None
         self._entity = entity
         self._query = query
         self._sets = sets
 
-    def __call__(self, rows: Rows, now: Moment) -> Rows:
+    def __call__(self, rows: Rows, now: ServerClock) -> Rows:
         """Return the row with the fields set, unless it matches no longer."""
         # The rule may be called again after a lost race, so nothing of an earlier call may stay.
         (stored,) = rows
@@ -422,12 +432,12 @@ class Marking(Generic[M]):
         self.done = Row(model, stored.storage)
         return (self.done,)
 
-    def _values(self, stored: Row, now: Moment) -> dict[str, object]:
+    def _values(self, stored: Row, now: ServerClock) -> dict[str, object]:
         named = ((self._entity.shapes[wire].name, change) for wire, change in self._sets.items())
         return {name: changed_value(getattr(stored.model, name), change, now) for name, change in named}
 
 
-def changed_value(stored: object, change: object, now: Moment) -> object:
+def changed_value(stored: object, change: object, now: ServerClock) -> object:
     """Return a value after one change of ``mark``."""
     if isinstance(change, Add):
         return (stored if isinstance(stored, int) else 0) + change.number

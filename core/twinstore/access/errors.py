@@ -25,11 +25,11 @@ __all__ = [
     "duplicate",
     "duplicate_id",
     "duplicate_value",
-    "forbidden_move",
+    "invalid_transition",
     "lost_race",
-    "no_number_left",
     "not_found",
     "required",
+    "sequence_exhausted",
     "sequence_taken",
 ]
 
@@ -95,7 +95,7 @@ def duplicate_value(entity: Entity, noun: str, value: str, key: str, driver: str
     )
 
 
-def forbidden_move(
+def invalid_transition(
     entity: str, singular: str, key: str, move: tuple[StrEnum, StrEnum], why: str
 ) -> InvalidTransitionError:
     """Return the error of a move that a state machine forbids; ``entity`` is the plural name."""
@@ -117,7 +117,7 @@ def sequence_taken(entity: Entity, key: str, driver: str) -> ConflictError:
     )
 
 
-def no_number_left(entity: Entity, driver: str) -> ConflictError:
+def sequence_exhausted(entity: Entity, driver: str) -> ConflictError:
     """Return the error of a log whose last entry has the highest number there is."""
     return ConflictError(
         f"The last {entity.singular} of this log has the highest number there is, so none can follow it.",

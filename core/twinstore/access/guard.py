@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from twinstore.access.errors import duplicate
 from twinstore.access.paging import Page
-from twinstore.access.protocol import Access, Moment, Ref, Rows, Rule, UniqueKey, WritingOperation
+from twinstore.access.protocol import Access, Ref, Rows, Rule, ServerClock, UniqueKey, WritingOperation
 from twinstore.access.query import assigned_marker
 from twinstore.access.unit_state import SESSION_OR_UNIT, write_refused
 from twinstore.catalog.conditions import Equals
@@ -42,13 +42,13 @@ from twinstore.errors import (
 )
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.shapes import Kind
-from twinstore.runtime.forks import OwnProcess
+from twinstore.runtime.forks import ProcessGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.access.nested_units import OpenUnits
-    from twinstore.access.protocol import Binding, Sets, Values
+    from twinstore.access.protocol import Binding, FieldUpdates, Values
     from twinstore.access.query import Query
     from twinstore.access.unit_state import Lifetime
     from twinstore.catalog.entity import Entity
@@ -62,7 +62,7 @@ Errors = tuple[type[TwinstoreError], ...]
 STORE_ERRORS: Final[Errors] = (DuplicateError, ConcurrencyError, UnavailableError)
 # A row without its parent is found out while rows are written, so that some may be written already.
 WRITE_ERRORS: Final[Errors] = (*STORE_ERRORS, NotFoundError)
-AT_ONCE: Final = nullcontext()
+NO_LOCK: Final = nullcontext()
 
 
 class OneCallAtATime:
@@ -75,7 +75,7 @@ class OneCallAtATime:
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._process = OwnProcess()
+        self._process = ProcessGuard()
 
     def __enter__(self) -> None:
         """Begin a call.
@@ -127,7 +127,7 @@ class GuardedAccess(Access):
 
     inner: Access
     lifetime: Lifetime | None = None
-    calls: AbstractContextManager[object] = AT_ONCE
+    calls: AbstractContextManager[object] = NO_LOCK
     units: OpenUnits | None = None
 
     @property
@@ -198,7 +198,7 @@ class GuardedAccess(Access):
                 raise
 
     @override
-    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+    def mark(self, entity: Entity[M], query: Query, sets: FieldUpdates) -> tuple[Row[M], ...]:
         with self.calls:
             check_query(entity, query)
             self._check_writable()
@@ -309,7 +309,7 @@ class CheckedRule:
         self._rule = rule
         self._driver = driver
 
-    def __call__(self, rows: Rows, now: Moment) -> Rows:
+    def __call__(self, rows: Rows, now: ServerClock) -> Rows:
         """Return what the rule returns.
 
         Raises:
@@ -471,20 +471,20 @@ def _other_tenant(entity: Entity) -> ValidationError:
 
 
 # The rest is for what a store adds, such as a second form of the key, a version, or a lease.
-MOST_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024
+MAX_BYTES: Final = 16 * 1024 * 1024 - 64 * 1024
 # A row above the limit that an older version has stored may still change its state, which adds a few fields.
-GROWTH: Final = 64 * 1024
+SIZE_ALLOWANCE: Final = 64 * 1024
 # The most bytes that a field, an item of a list or a member of a map has in addition to its texts.
-PART: Final = 64
-WIDEST: Final = 4
+MEMBER_OVERHEAD: Final = 64
+MAX_CHAR_BYTES: Final = 4
 # So many times its JSON a document has at most. What gains most is a list of digits: two bytes each, and in
 # BSON a type, the place in up to seven digits, its end, and 64 bits.
-OF_JSON: Final = 10
+JSON_EXPANSION: Final = 10
 # What a value is to a measurement.
 OTHER, TEXT, MODEL, LIST, MAP = range(5)
 FORMS: Final[dict[object, int]] = {}
 FIXED: Final = (int, float, datetime, timedelta, Enum, type(None))
-SHOWN_KEY: Final = 300
+MAX_KEY_TEXT: Final = 300
 MEGABYTE: Final = 1_000_000
 
 
@@ -499,11 +499,11 @@ def check_size(entity: Entity, row: Row, stored: Row | None = None) -> None:
     Raises:
         ValidationError: it is; names the size and the limit.
     """
-    if may_be_large(entity, (row,)) and (size := exact_size(row)) > limit_of((stored,)):
+    if may_be_large(entity, (row,)) and (size := exact_size(row)) > size_limit((stored,)):
         key = shortened(entity.key_text(entity.key_of(row.model, row.storage)))
         raise ValidationError(
             f"The {entity.singular} {key!r} has {megabytes(size)}, and a row may have "
-            f"{megabytes(MOST_BYTES)} (counted as MongoDB does, on every store); nothing was written. Make "
+            f"{megabytes(MAX_BYTES)} (counted as MongoDB does, on every store); nothing was written. Make "
             "its texts or lists shorter, or keep large content elsewhere and store where it is.",
             **entity.located(key),
         )
@@ -515,7 +515,7 @@ def check_replacement(access: Access, entity: Entity, scope: Tenants, row: Row) 
     Raises:
         ValidationError: it is; names the size and the limit.
     """
-    if may_be_large(entity, (row,)) and exact_size(row) > MOST_BYTES:
+    if may_be_large(entity, (row,)) and exact_size(row) > MAX_BYTES:
         stored = None
         with suppress(DocumentDecodeError):
             (stored,) = access.find(entity, scope, [entity.key_of(row.model, row.storage)])
@@ -540,10 +540,10 @@ def check_batch(entity: Entity, rows: Iterable[Row], stored: Iterable[Row | None
     before = tuple(stored)
     if len(rows) > 1:
         size = sum(map(exact_size, rows))
-        if size > limit_of(before) and max(map(exact_size, rows)) <= MOST_BYTES:
+        if size > size_limit(before) and max(map(exact_size, rows)) <= MAX_BYTES:
             raise ValidationError(
                 f"The {len(rows)} rows of {entity.name} in this call have {megabytes(size)} together, and "
-                f"one call may write {megabytes(MOST_BYTES)}, because it is all or nothing; nothing was "
+                f"one call may write {megabytes(MAX_BYTES)}, because it is all or nothing; nothing was "
                 "written. Split them over several calls.",
                 **entity.located(),
             )
@@ -551,35 +551,37 @@ def check_batch(entity: Entity, rows: Iterable[Row], stored: Iterable[Row | None
         check_size(entity, row, replaced)
 
 
-def limit_of(stored: Iterable[Row | None]) -> int:
+def size_limit(stored: Iterable[Row | None]) -> int:
     """Return how many bytes rows may have that replace these."""
     size = sum(exact_size(row) for row in stored if row is not None)
-    return size + GROWTH if size > MOST_BYTES else MOST_BYTES
+    return size + SIZE_ALLOWANCE if size > MAX_BYTES else MAX_BYTES
 
 
 def may_be_large(entity: Entity, rows: Sequence[Row]) -> bool:
     """Whether rows may be above the limit together."""
     # If a store makes their JSON anyway, its length suffices: nearly all rows are far below the limit.
     by_json = any(item.of_content is not None for item in entity.derived)
-    if by_json and sum(map(most_by_json, rows)) <= MOST_BYTES:
+    if by_json and sum(map(max_row_size_by_json, rows)) <= MAX_BYTES:
         return False
-    return sum(map(most_of, rows)) > MOST_BYTES
+    return sum(map(max_row_size, rows)) > MAX_BYTES
 
 
-def most_by_json(row: Row) -> int:
+def max_row_size_by_json(row: Row) -> int:
     """Return an upper bound of the bytes of a row, computed from its JSON; too many if it has none."""
     markers = row.storage.values()
     try:
         content = row.content
     except (TypeError, ValueError):
-        return MOST_BYTES + 1
-    stored = PART * len(markers) + WIDEST * sum(len(value) for value in markers if isinstance(value, str))
-    return OF_JSON * len(content) + stored
+        return MAX_BYTES + 1
+    stored = MEMBER_OVERHEAD * len(markers) + MAX_CHAR_BYTES * sum(
+        len(value) for value in markers if isinstance(value, str)
+    )
+    return JSON_EXPANSION * len(content) + stored
 
 
-def most_of(row: Row) -> int:
+def max_row_size(row: Row) -> int:
     """Return how many bytes a row has at most; nearly every row is far below the limit by this alone."""
-    total = PART * len(row.storage)
+    total = MEMBER_OVERHEAD * len(row.storage)
     waiting: list[object] = [row.model, *row.storage.values()]
     # By type and not by isinstance, because every row that is written passes here.
     while waiting:
@@ -590,25 +592,25 @@ def most_of(row: Row) -> int:
             form = FORMS[kind] = form_of(kind)
         if form == TEXT:
             text = cast("str", value)
-            total += len(text) if text.isascii() else WIDEST * len(text)
+            total += len(text) if text.isascii() else MAX_CHAR_BYTES * len(text)
         elif form == MODEL:
             names, parts = fields_of(cast("type[BaseModel]", kind))
-            total += parts * PART
+            total += parts * MEMBER_OVERHEAD
             values = vars(value)
             for name in names:
                 part = values.get(name)
                 # Most of what a model has, and here for a third of the time.
                 if type(part) is str:
-                    total += len(part) if part.isascii() else WIDEST * len(part)
+                    total += len(part) if part.isascii() else MAX_CHAR_BYTES * len(part)
                 elif part is not None:
                     waiting.append(part)
         elif form == LIST:
             items = cast("list[object]", value)
-            total += PART * len(items)
+            total += MEMBER_OVERHEAD * len(items)
             waiting += items
         elif form == MAP:
             members = cast("Mapping[str, object]", value)
-            total += PART * len(members)
+            total += MEMBER_OVERHEAD * len(members)
             waiting += members
             waiting += members.values()
     return total
@@ -659,7 +661,7 @@ def size_of(document: Mapping[str, object]) -> int:
             waiting += members.values()
         elif isinstance(value, list | tuple):
             items = cast("list[object]", value)
-            total += 5 + 2 * len(items) + places_size(len(items))
+            total += 5 + 2 * len(items) + index_digits_size(len(items))
             waiting += items
         elif isinstance(value, str):
             total += 5 + text_size(value)
@@ -675,7 +677,7 @@ def text_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def places_size(count: int) -> int:
+def index_digits_size(count: int) -> int:
     """Return how many digits the numbers from 0 to below ``count`` have together."""
     digits, total, least = 1, 0, 0
     while least < count:
@@ -692,4 +694,4 @@ def megabytes(size: int) -> str:
 
 def shortened(text: str) -> str:
     """Return the beginning of a text that a message names."""
-    return text if len(text) <= SHOWN_KEY else text[:SHOWN_KEY] + "…"
+    return text if len(text) <= MAX_KEY_TEXT else text[:MAX_KEY_TEXT] + "…"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 # For whom the calls of a thread are made. No context variable, which a task inherits that a call starts.
-_calls: Final = local()
+_call_context: Final = local()
 
 
 class OpenUnits(Renewable):
@@ -42,7 +42,7 @@ class OpenUnits(Renewable):
         Raises:
             ValidationError: this task or thread has a unit of this storage open; it stays usable.
         """
-        context = present_context()
+        context = current_context()
         if context in self._open:
             raise ValidationError(
                 "This thread or task already has an open unit of work of this storage, "
@@ -69,31 +69,31 @@ class OpenUnits(Renewable):
             )
 
 
-def present_context() -> object:
+def current_context() -> object:
     """Return the running asyncio task, or else the thread.
 
     Not a context variable: a task inherits those of the task that made it, and is another one all the same.
     """
-    return _present_task() or current_thread()
+    return _current_task() or current_thread()
 
 
 def caller() -> object:
     """Return the task or thread for which a call is made, also in a thread that makes it for a task."""
-    return getattr(_calls, "who", None) or present_context()
+    return getattr(_call_context, "context", None) or current_context()
 
 
 @contextmanager
-def calls_of(who: object) -> Generator[None]:
-    """Count the calls of the block as made by ``who`` instead of this thread or its task."""
-    before = getattr(_calls, "who", None)
-    _calls.who = who
+def calls_as(context: object) -> Generator[None]:
+    """Count the calls of the block as made by ``context`` instead of this thread or its task."""
+    before = getattr(_call_context, "context", None)
+    _call_context.context = context
     try:
         yield
     finally:
-        _calls.who = before
+        _call_context.context = before
 
 
-def _present_task() -> object:
+def _current_task() -> object:
     # To import it costs as much as a sixth of this library, and who has not runs no task.
     if "asyncio" not in sys.modules:
         return None

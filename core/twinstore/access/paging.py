@@ -23,7 +23,7 @@ from typing_extensions import override
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.models import json_text
 from twinstore.models.fields import parse_timestamp
-from twinstore.runtime.formatting import told
+from twinstore.runtime.formatting import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 SortValue = str | int | datetime | None
 
-SORTED: Final = (str, int, datetime, NoneType)
+SORT_TYPES: Final = (str, int, datetime, NoneType)
 log = getLogger("twinstore.undecodable")
 
 # In the token, because clients keep tokens over an upgrade of the service.
@@ -107,21 +107,23 @@ def fingerprint(filters: object) -> str:
     return sha256(json_text.dumps_sorted(filters)).hexdigest()[:16]
 
 
-def encode_token(entity: str, print_: str, key: Sequence[SortValue]) -> str:
+def encode_token(entity: str, token_digest: str, key: Sequence[SortValue]) -> str:
     """Return the token that continues after the row with this sort key."""
     parts = [json_text.format_timestamp(part) if isinstance(part, datetime) else part for part in key]
-    text = json_text.dumps({"e": entity, "f": print_, "k": parts, "v": TOKEN_VERSION})
+    text = json_text.dumps({"e": entity, "f": token_digest, "k": parts, "v": TOKEN_VERSION})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode("ascii")
 
 
-def decode_token(token: str, entity: str, print_: str, order: Sequence[SortKey]) -> tuple[SortValue, ...]:
+def decode_token(
+    token: str, entity: str, token_digest: str, order: Sequence[SortKey]
+) -> tuple[SortValue, ...]:
     """Return the sort key after which a list continues.
 
     Raises:
         ValidationError: malformed, or issued for another list, filter, order or tenant.
     """
     content = _token_content(token)
-    if content.get("v") != TOKEN_VERSION or content.get("e") != entity or content.get("f") != print_:
+    if content.get("v") != TOKEN_VERSION or content.get("e") != entity or content.get("f") != token_digest:
         raise ValidationError(
             "Page token belongs to another list, filter, order or tenant; repeat the call that issued it, "
             "or start without a token.",
@@ -183,7 +185,7 @@ def paginate(  # a page is made of exactly these
     limit: int,
     *,
     entity: str,
-    print_: Callable[[], str],
+    token_digest: Callable[[], str],
     item: Callable[[R], T],
     key: Callable[[R], Sequence[SortValue]],
     owner: Callable[[R], object] | None,
@@ -194,7 +196,7 @@ def paginate(  # a page is made of exactly these
         rows: what the store found, in order.
         limit: how many to show.
         entity: the entity that the token belongs to.
-        print_: returns the print of filter, order and tenant for the token.
+        token_digest: returns the print of filter, order and tenant for the token.
         item: decodes a row.
         key: returns the values by which a row is sorted.
         owner: returns the tenant of a row that cannot be decoded, which is passed over then; ``None`` where
@@ -204,13 +206,13 @@ def paginate(  # a page is made of exactly these
         DocumentDecodeError: a row cannot be decoded and is not passed over, or a page that is not the last
             holds nothing but rows that are not even at a place in the order.
     """
-    shown = rows[:limit]
+    page_rows = rows[:limit]
     # Before the token: a row that cannot be decoded may have no value to sort by either.
-    items, passed = decoded(shown, item, owner)
+    items, skipped = decoded(page_rows, item, owner)
     if len(rows) <= limit:
-        return Page(tuple(items), None, tuple(row for row, _ in passed))
-    token = _token_after(shown, entity, print_(), key, passed[0][1] if passed else None)
-    return Page(tuple(items), token, tuple(row for row, _ in passed))
+        return Page(tuple(items), None, tuple(row for row, _ in skipped))
+    token = _token_after(page_rows, entity, token_digest(), key, skipped[0][1] if skipped else None)
+    return Page(tuple(items), token, tuple(row for row, _ in skipped))
 
 
 def decoded(
@@ -222,22 +224,22 @@ def decoded(
         DocumentDecodeError: a row cannot be decoded and ``owner`` is ``None``.
     """
     items: list[T] = []
-    passed: list[tuple[UndecodableRow, DocumentDecodeError]] = []
+    skipped: list[tuple[UndecodableRow, DocumentDecodeError]] = []
     for row in rows:
         try:
             items.append(item(row))
         except DocumentDecodeError as error:
             if owner is None:
                 raise
-            passed.append((undecodable_row(error, owner(row)), error))
-    return items, passed
+            skipped.append((undecodable_row(error, owner(row)), error))
+    return items, skipped
 
 
 def undecodable_row(error: DocumentDecodeError, owner: object) -> UndecodableRow:
     """Return the name of a row that was passed over, and log it once in the life of the process."""
     tenant = owner if isinstance(owner, str) else None
     row = UndecodableRow(error.entity or "", tenant, error.key or "", error.reason or error.message)
-    _log_once(row.entity, told(row.key), told(row.tenant), row.reason)
+    _log_once(row.entity, short_repr(row.key), short_repr(row.tenant), row.reason)
     return row
 
 
@@ -253,9 +255,9 @@ def _log_once(entity: str, key: str, tenant: str, reason: str) -> None:
 
 
 def _token_after(
-    shown: Sequence[R],
+    page_rows: Sequence[R],
     entity: str,
-    print_: str,
+    token_digest: str,
     key: Callable[[R], Sequence[object]],
     broken: DocumentDecodeError | None,
 ) -> str:
@@ -263,14 +265,14 @@ def _token_after(
 
     The rows after it on this page are broken, and the next page names them again.
     """
-    for row in reversed(shown):
+    for row in reversed(page_rows):
         try:
             values = key(row)
         except pydantic_core.PydanticCustomError:
             # Only a row that cannot be decoded holds such a value.
             continue
-        parts = [value for value in values if isinstance(value, SORTED)]
+        parts = [value for value in values if isinstance(value, SORT_TYPES)]
         # Rows of a store return any stored value; a row that can be decoded returns the values that sort it.
         if len(parts) == len(values):
-            return encode_token(entity, print_, parts)
+            return encode_token(entity, token_digest, parts)
     raise broken or _malformed()

@@ -40,12 +40,12 @@ __all__ = [
     "Access",
     "Add",
     "Binding",
-    "Moment",
+    "FieldUpdates",
     "Ref",
     "Rows",
     "Rule",
+    "ServerClock",
     "ServerTime",
-    "Sets",
     "UniqueKey",
     "Unset",
     "Values",
@@ -143,7 +143,7 @@ class Access(Protocol):
         """
         ...
 
-    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+    def mark(self, entity: Entity[M], query: Query, sets: FieldUpdates) -> tuple[Row[M], ...]:
         """Set fields of the first rows of a list; return them as they are then, in the order of the list.
 
         No row is marked for two callers: rows that another caller marks are passed over or waited for. Rows
@@ -251,9 +251,9 @@ class Ref(Generic[M_co]):
 
 
 Rows = tuple["Row | None", ...]
-Moment = Callable[[], datetime]
+ServerClock = Callable[[], datetime]
 """Returns the time by the server clock, read after the rows were locked; whole milliseconds in UTC."""
-Rule = Callable[[Rows, Moment], Rows]
+Rule = Callable[[Rows, ServerClock], Rows]
 """Gets the rows of some refs (absent or foreign: ``None``), returns what to store (``None``: as it is).
 
 It has no side effects, because it may be called again after a lost race.
@@ -283,7 +283,7 @@ class Unset:
 
 
 UNSET: Final = Unset()
-Sets = Mapping[str, str | bool | int | datetime | Add | ServerTime | Unset]
+FieldUpdates = Mapping[str, str | bool | int | datetime | Add | ServerTime | Unset]
 """What ``mark`` does to the fields of a row, by wire name."""
 Values = Mapping[str, str | bool | int | datetime | Unset]
 """What ``amend`` sets the fields of a row to, by wire name; the text of an enumeration."""

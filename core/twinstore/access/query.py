@@ -29,7 +29,7 @@ from twinstore.catalog.tenancy import ALL_TENANTS, Tenant, Tenants
 from twinstore.errors import ValidationError
 from twinstore.models.fields import INT32_MAX
 from twinstore.models.json_text import format_timestamp
-from twinstore.runtime.formatting import shown
+from twinstore.runtime.formatting import safe_repr
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     R = TypeVar("R")
 
 
-def _nobody(row: object) -> None:
+def _no_owner(row: object) -> None:
     del row
 
 
@@ -62,7 +62,7 @@ class Query:
         after: the sort key after which the page begins.
         bound: scope, conditions and order of the list to which its page tokens are bound; a query for a part
             of a list keeps those of the list. ``None`` where no token is ever made.
-        passes_over: whether a row that cannot be decoded is named by the page; otherwise it ends the list.
+        skips_undecodable: whether the page names a row that cannot be decoded; otherwise it ends the list.
     """
 
     entity: str
@@ -72,12 +72,12 @@ class Query:
     limit: int
     after: tuple[SortValue, ...] | None = None
     bound: tuple[Tenants, tuple[Condition, ...], tuple[SortKey, ...]] | None = None
-    passes_over: bool = False
+    skips_undecodable: bool = False
 
     @property
     def fingerprint(self) -> str:
         """What its page tokens hold of it; made here, because few calls have or need a token."""
-        return "" if self.bound is None else print_of(*self.bound)
+        return "" if self.bound is None else query_fingerprint(*self.bound)
 
     @property
     def matches_nothing(self) -> bool:
@@ -89,7 +89,7 @@ class Query:
         rows: Sequence[R],
         item: Callable[[R], T],
         key: Callable[[R], Sequence[SortValue]],
-        owner: Callable[[R], object] = _nobody,
+        owner: Callable[[R], object] = _no_owner,
     ) -> Page[T]:
         """Return the page made of up to ``limit + 1`` rows in order.
 
@@ -103,10 +103,10 @@ class Query:
             rows,
             self.limit,
             entity=self.entity,
-            print_=lambda: self.fingerprint,
+            token_digest=lambda: self.fingerprint,
             item=item,
             key=key,
-            owner=owner if self.passes_over else None,
+            owner=owner if self.skips_undecodable else None,
         )
 
 
@@ -129,35 +129,35 @@ def build_query(  # a list is made of exactly these
         limit=limit_argument(limit, maximum),
         bound=(scope, tuple(where), tuple(order)),
         # One broken row would stop all tenants; a list of one tenant must not hide that it is incomplete.
-        passes_over=scope is ALL_TENANTS,
+        skips_undecodable=scope is ALL_TENANTS,
     )
     if page_token is None:
         return found
     return replace(found, after=decode_token(page_token, entity, found.fingerprint, order))
 
 
-def print_of(scope: Tenants, where: Sequence[Condition], order: Sequence[SortKey]) -> str:
+def query_fingerprint(scope: Tenants, where: Sequence[Condition], order: Sequence[SortKey]) -> str:
     """Return what the page tokens of a list hold of it."""
     return fingerprint(
         {
             # The tenant too, so that a token of one tenant is refused by another instead of showing a wrong
             # page.
-            "t": _scope_print(scope),
+            "t": _scope_digest(scope),
             # By name of class: two conditions on one field and value may differ in nothing else.
-            "w": [[type(item).__name__, item.field, _shown(item)] for item in where],
+            "w": [[type(item).__name__, item.field, _token_value(item)] for item in where],
             "o": [[key.field, key.descending] for key in order],
         }
     )
 
 
-def _scope_print(scope: Tenants) -> object:
+def _scope_digest(scope: Tenants) -> object:
     """Return what represents a scope in a token; an id never looks like the list."""
     if isinstance(scope, Tenant):
         return scope.id
     return None if scope is ALL_TENANTS else ["no tenant"]
 
 
-def _shown(condition: Condition) -> object:
+def _token_value(condition: Condition) -> object:
     if isinstance(condition, OneOf):
         # The order in which a caller names them does not change the list.
         return sorted(condition.values)
@@ -167,7 +167,9 @@ def _shown(condition: Condition) -> object:
 def limit_argument(limit: int, maximum: int) -> int:
     """Return the limit, reduced to its maximum; raise ``ValidationError`` below 1."""
     if type(limit) is not int or limit < 1:
-        raise ValidationError(f"Argument limit should be a whole number of at least 1, not {shown(limit)}.")
+        raise ValidationError(
+            f"Argument limit should be a whole number of at least 1, not {safe_repr(limit)}."
+        )
     # Reduced and not refused: a page may always be shorter than asked for, since it says how to go on.
     return min(limit, maximum)
 
@@ -176,7 +178,7 @@ def batch_size_argument(batch_size: int) -> int:
     """Return the size of a batch, reduced to 32 bits; raise ``ValidationError`` below 1."""
     if type(batch_size) is not int or batch_size < 1:
         raise ValidationError(
-            f"Argument batch_size should be a whole number of at least 1, not {shown(batch_size)}."
+            f"Argument batch_size should be a whole number of at least 1, not {safe_repr(batch_size)}."
         )
     return min(batch_size, INT32_MAX)
 

@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
-from twinstore.access.defaults import Stepwise
+from twinstore.access.defaults import PartialProgress
 from twinstore.access.errors import required
 from twinstore.access.guard import check_batch
 from twinstore.access.paging import Page
 from twinstore.access.protocol import Ref, WritingOperation
 from twinstore.access.query import expired_query, query_of_key
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.access.scope import instant_argument, model_argument
 from twinstore.access.unit_state import write_refused
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, AllTenants, Tenant, Tenants
 from twinstore.errors import ValidationError
 from twinstore.models.canonical import CanonicalModel
-from twinstore.runtime.forks import StaysInProcess
+from twinstore.runtime.forks import NotPicklable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from twinstore.access.protocol import Access, Moment, Rows, UniqueKey
+    from twinstore.access.protocol import Access, Rows, ServerClock, UniqueKey
     from twinstore.access.query import Query
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -45,7 +45,7 @@ A = TypeVar("A", bound=CanonicalModel)
 B = TypeVar("B", bound=CanonicalModel)
 
 
-class Repository(StaysInProcess):
+class Repository(NotPicklable):
     """Base of the repositories of all modules."""
 
     def __init__(self, access: Access) -> None:
@@ -126,13 +126,13 @@ class Repository(StaysInProcess):
         entity: Entity[A],
         scope: Tenants,
         key: Key,
-        rule: Callable[[Row[A] | None, Moment], Row[A] | None],
+        rule: Callable[[Row[A] | None, ServerClock], Row[A] | None],
         *,
         replaces_unreadable: bool = False,
     ) -> Row[A] | None:
         """Change one row; return it as it is stored then."""
 
-        def changed(rows: Rows, now: Moment) -> Rows:
+        def changed(rows: Rows, now: ServerClock) -> Rows:
             # Safe, because a driver returns rows of the entity of each ref.
             return (rule(cast("Row[A] | None", rows[0]), now),)
 
@@ -154,7 +154,7 @@ class Repository(StaysInProcess):
         ``None`` and an equal model leave it as it is: nothing was decided that others could depend on.
         """
 
-        def rule(stored: Row[A] | None, now: Moment) -> Row[A] | None:
+        def rule(stored: Row[A] | None, now: ServerClock) -> Row[A] | None:
             del now
             before = None if stored is None else stored.model
             after = revised(before)
@@ -172,7 +172,7 @@ class Repository(StaysInProcess):
     ) -> tuple[Row[A] | None, Row[B] | None]:
         """Change two rows in one step, locked in this order; return them as they are stored then."""
 
-        def changed(rows: Rows, now: Moment) -> Rows:
+        def changed(rows: Rows, now: ServerClock) -> Rows:
             del now
             return rule(cast("Row[A] | None", rows[0]), cast("Row[B] | None", rows[1]))
 
@@ -202,7 +202,7 @@ class Repository(StaysInProcess):
                     stored[each] = iter(unit.append(entity, Ref(parent, scope, (each,)), own))
             return [next(stored[key(row.model)]) for row in rows]
 
-        return together() if self._access.binding.in_unit else repeat(together)
+        return together() if self._access.binding.in_unit else retry(together)
 
     def _remove(self, entity: Entity, scope: Tenants, key: Key) -> bool:
         return self._access.remove(entity, query_of_key(entity, scope, key)) > 0
@@ -217,15 +217,15 @@ class Repository(StaysInProcess):
         """Remove every row that matches a list, the first ones first, so many at a time as its limit says."""
         removed = 0
         # In batches, each a transaction: one over millions of rows would block writers and fill the log.
-        with self._stepwise() as steps:
+        with self._partial_progress() as steps:
             while batch := self._access.remove(entity, query):
                 removed += batch
                 steps.done()
         return removed
 
-    def _stepwise(self) -> Stepwise:
+    def _partial_progress(self) -> PartialProgress:
         """Return the block of a call whose steps are independent."""
-        return Stepwise(in_unit=self._access.binding.in_unit)
+        return PartialProgress(in_unit=self._access.binding.in_unit)
 
 
 def models_of(page: Page[Row[A]]) -> Page[A]:

@@ -56,16 +56,16 @@ def check_written(entity: Entity, tenant: str, key: Key, model: type[M], returne
         ValidationError: a value of another type, of another tenant or with another key, or one that breaks a
             rule of its model.
     """
-    asked: dict[str, str | int] = dict(zip(entity.key, key, strict=True))
+    expected: dict[str, str | int] = dict(zip(entity.key, key, strict=True))
     if entity.tenant_field is not None:
-        asked[entity.tenant_field] = tenant
+        expected[entity.tenant_field] = tenant
     if not isinstance(returned, model):
         raise refused(entity, key, f"is a {type(returned).__name__}, not a {model.__name__}")
     written = revalidated(returned, model, "change")
     for wire, name in entity.identity.items():
         found = getattr(written, name, None)
-        if found != asked[wire]:
-            raise refused(entity, key, f"has {name} {found!r} instead of {asked[wire]!r}")
+        if found != expected[wire]:
+            raise refused(entity, key, f"has {name} {found!r} instead of {expected[wire]!r}")
     return written
 
 

@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from typing_extensions import override
 
 from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.runtime.cancellation import given_up
+from twinstore.runtime.cancellation import cancelled
 from twinstore.runtime.forks import Renewable, renew_in_child
-from twinstore.runtime.formatting import shown
-from twinstore.runtime.service_log import note_lost_race
+from twinstore.runtime.formatting import safe_repr
+from twinstore.runtime.service_log import log_lost_race
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-__all__ = ["CONTENTION_SECONDS", "TURNS", "Turns", "pauses", "repeat"]
+__all__ = ["CONTENTION_SECONDS", "RETRY_QUEUES", "RetryQueues", "backoff_delays", "retry"]
 
 
 T = TypeVar("T")
 
 # Short, because most races are over as soon as the winner has committed.
-FIRST_PAUSE: Final = 0.005
+INITIAL_BACKOFF: Final = 0.005
 # At least forty attempts in the time there is; longer pauses would leave a row unused that is free again.
-LONGEST_PAUSE: Final = 0.25
+MAX_BACKOFF: Final = 0.25
 # By time and not by number: how often an action loses depends on how many writers compete, and how long a
 # caller may wait does not.
 CONTENTION_SECONDS: Final = 10.0
 
 
-def pauses(
+def backoff_delays(
     attempts: int | None = None,
     *,
     seconds: float = CONTENTION_SECONDS,
@@ -55,17 +55,17 @@ def pauses(
     """
     if attempts is not None and (type(attempts) is not int or attempts < 1):
         raise ValidationError(
-            f"Argument attempts should be a whole number of at least 1, not {shown(attempts)}."
+            f"Argument attempts should be a whole number of at least 1, not {safe_repr(attempts)}."
         )
     # Counted from the first attempt, because a generator begins when it is first asked.
     end = clock() + seconds
-    pause, number = FIRST_PAUSE, 1
+    pause, number = INITIAL_BACKOFF, 1
     while (attempts is None or number < attempts) and clock() < end:
         yield pause * random.uniform(0.5, 1.0)  # noqa: S311  # jitter, not a secret
-        pause, number = min(pause * 2, LONGEST_PAUSE), number + 1
+        pause, number = min(pause * 2, MAX_BACKOFF), number + 1
 
 
-def repeat(
+def retry(
     action: Callable[[], T],
     *,
     attempts: int | None = None,
@@ -73,22 +73,22 @@ def repeat(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Return the result of ``action``, repeating it after ``ConcurrencyError`` as :func:`pauses` allows.
+    """Return the result of ``action``, retried after ``ConcurrencyError`` as :func:`backoff_delays` allows.
 
-    Threads of this process that lost against one row repeat one after the other; see :class:`Turns`.
+    Threads of this process that lost against one row repeat one after the other; see :class:`RetryQueues`.
     """
     end = clock() + seconds
-    with TURNS.repetition():
-        for pause in pauses(attempts, seconds=seconds, clock=clock):
+    with RETRY_QUEUES.retry_block():
+        for pause in backoff_delays(attempts, seconds=seconds, clock=clock):
             try:
                 return action()
             except ConcurrencyError as error:
-                if given_up():  # no caller waits any more
+                if cancelled():  # no caller waits any more
                     raise
-                note_lost_race(error, pause)
+                log_lost_race(error, pause)
                 row = (error.driver, error.module, error.entity, error.key)
                 # The winner is done when the turn is granted, which is more exact than any pause.
-                if error.entity is None or not TURNS.wait(row, end - clock()):
+                if error.entity is None or not RETRY_QUEUES.wait(row, end - clock()):
                     sleep(pause)
         return action()
 
@@ -102,17 +102,17 @@ def repeat(
 
 
 # An unresponsive server may block the thread that has the turn; the others then go on without it.
-LONGEST_WAIT: Final = 2.0
+MAX_WAIT: Final = 2.0
 
 
-class Own(threading.local):
+class ThreadState(threading.local):
     """What a thread has: how deep its repetitions are nested, and its one place in a queue."""
 
     depth = 0
-    place: Place | None = None
+    ticket: Ticket | None = None
 
 
-class Place:
+class Ticket:
     """A place in the queue of a row."""
 
     def __init__(self, row: Hashable) -> None:
@@ -132,75 +132,75 @@ class Place:
         return self._granted.acquire(timeout=max(0.0, seconds))
 
 
-class Repetition:
+class RetryBlock:
     """The block of one repetition; a class, because every write passes here."""
 
-    __slots__ = ("_leave", "_own")
+    __slots__ = ("_leave", "_thread_state")
 
-    def __init__(self, own: Own, leave: Callable[[Place], None]) -> None:
-        self._own = own
+    def __init__(self, state: ThreadState, leave: Callable[[Ticket], None]) -> None:
+        self._thread_state = state
         self._leave = leave
 
     def __enter__(self) -> None:
-        self._own.depth += 1
+        self._thread_state.depth += 1
 
     def __exit__(self, *_: object) -> None:
         """End; the outermost one gives up the turn."""
-        own = self._own
-        own.depth -= 1
-        if not own.depth and own.place is not None:
-            place, own.place = own.place, None
-            self._leave(place)
+        state = self._thread_state
+        state.depth -= 1
+        if not state.depth and state.ticket is not None:
+            ticket, state.ticket = state.ticket, None
+            self._leave(ticket)
 
 
-class Turns(Renewable):
+class RetryQueues(Renewable):
     """The queues of this process."""
 
-    def __init__(self, longest: float = LONGEST_WAIT) -> None:
+    def __init__(self, max_wait: float = MAX_WAIT) -> None:
         """Start without any; no thread waits longer than so many seconds."""
-        self._longest = longest
-        self._own = Own()
+        self._max_wait = max_wait
+        self._thread_state = ThreadState()
         self._lock = threading.Lock()
-        self._lines: dict[Hashable, deque[Place]] = {}
+        self._queues: dict[Hashable, deque[Ticket]] = {}
         renew_in_child(self)
 
     @override
     def renew(self) -> None:
-        self._own, self._lock, self._lines = Own(), threading.Lock(), {}
+        self._thread_state, self._lock, self._queues = ThreadState(), threading.Lock(), {}
 
-    def repetition(self) -> Repetition:
+    def retry_block(self) -> RetryBlock:
         """Keep the turn that is taken inside until the outermost block of this thread ends.
 
         A step of a step keeps it for the whole: what lost once begins again at the outer one.
         """
-        return Repetition(self._own, self._leave)
+        return RetryBlock(self._thread_state, self._leave)
 
     def wait(self, row: Hashable, seconds: float) -> bool:
         """Wait for a turn, at most so many seconds; return whether another thread was first.
 
         A thread has one turn at most: with two of them, two threads could wait for each other.
         """
-        own = self._own
-        if own.place is not None:
+        state = self._thread_state
+        if state.ticket is not None:
             return False
-        own.place = place = Place(row)
+        state.ticket = ticket = Ticket(row)
         with self._lock:
-            line = self._lines.setdefault(row, deque())
-            line.append(place)
-            is_first = line[0] is place
-        return not is_first and place.wait(min(seconds, self._longest))
+            queue = self._queues.setdefault(row, deque())
+            queue.append(ticket)
+            is_first = queue[0] is ticket
+        return not is_first and ticket.wait(min(seconds, self._max_wait))
 
-    def _leave(self, place: Place) -> None:
+    def _leave(self, ticket: Ticket) -> None:
         """Let the next thread in the queue go on, even if this turn was never granted."""
         with self._lock:
-            line = self._lines.get(place.row)
-            if line is None or place not in line:
+            queue = self._queues.get(ticket.row)
+            if queue is None or ticket not in queue:
                 return  # it was taken before a fork
-            line.remove(place)
-            if line:
-                line[0].grant()
+            queue.remove(ticket)
+            if queue:
+                queue[0].grant()
             else:
-                del self._lines[place.row]
+                del self._queues[ticket.row]
 
 
-TURNS: Final = Turns()
+RETRY_QUEUES: Final = RetryQueues()

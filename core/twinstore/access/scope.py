@@ -29,9 +29,9 @@ from twinstore.models.fields import (
     parse_timestamp,
 )
 from twinstore.models.validation import revalidated
-from twinstore.observing.observer import PRESENT
+from twinstore.observing.observer import CURRENT_NOTIFIER
 from twinstore.runtime.forks import ForkSafeLock
-from twinstore.runtime.formatting import shown
+from twinstore.runtime.formatting import safe_repr
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -139,7 +139,7 @@ class Scope:
                 f"'{purpose}' sees all tenants, but this session is bound to {bound}; "
                 "call it on the storage, or in a session opened with a purpose and no tenant."
             )
-        note_system_scope(purpose)
+        record_system_scope(purpose)
         return purpose
 
     def admit_no_tenant(self) -> None:
@@ -195,21 +195,21 @@ def bound_scope(
     if tenant_id is None:
         # It is logged in full and is a label of a counter, so it must be text without lone surrogates.
         reason = text_argument(cast("str", purpose), "purpose")
-        note_system_scope(reason, notifier)
+        record_system_scope(reason, notifier)
         return Scope(purpose=reason)
     return Scope(tenant_id=tenant_argument(tenant_id))
 
 
-def note_system_scope(purpose: str, notifier: Notifier | None = None) -> None:
+def record_system_scope(purpose: str, notifier: Notifier | None = None) -> None:
     """Log and count one opening of system scope, and notify the observers of the storage."""
     with _openings_lock:
         known = purpose in _openings or (len(_openings) < MAX_PURPOSES and len(purpose) <= MAX_PURPOSE_LENGTH)
         counted = purpose if known else OTHER_PURPOSE
         _openings[counted] += 1
     log.info("system scope opened: %s", purpose)
-    teller = notifier or PRESENT.get()
-    if teller is not None:
-        teller.system_scope_opened(counted)
+    active_notifier = notifier or CURRENT_NOTIFIER.get()
+    if active_notifier is not None:
+        active_notifier.system_scope_opened(counted)
 
 
 def system_scope_openings() -> dict[str, int]:
@@ -306,7 +306,7 @@ def duration_argument(value: object, name: str) -> timedelta:
     if isinstance(value, timedelta):
         # As a plain one, whatever class of another library it is of and however that counts.
         return timedelta.__pos__(value)
-    raise ValidationError(f"Argument {name} should be a timedelta, not {shown(value)}.")
+    raise ValidationError(f"Argument {name} should be a timedelta, not {safe_repr(value)}.")
 
 
 def adapted(adapter: TypeAdapter[T], value: object, name: str) -> T:
@@ -326,7 +326,7 @@ def member_argument(value: object, cls: type[E], name: str) -> E:
     except (ValueError, TypeError, RecursionError) as error:
         known = ", ".join(member.value for member in cls)
         raise ValidationError(
-            f"Argument {name}: {shown(value)} is not a valid {cls.__name__}; the values are {known}."
+            f"Argument {name}: {safe_repr(value)} is not a valid {cls.__name__}; the values are {known}."
         ) from error
 
 
@@ -334,13 +334,13 @@ def flag_argument(value: bool, name: str) -> bool:  # noqa: FBT001  # the argume
     """Return a flag, or raise ``ValidationError`` naming the argument."""
     if value is True or value is False:
         return value
-    raise ValidationError(f"Argument {name} should be True or False, not {shown(value)}.")
+    raise ValidationError(f"Argument {name} should be True or False, not {safe_repr(value)}.")
 
 
 def function_argument(value: object, name: str) -> None:
     """Raise ``ValidationError`` naming the argument when it cannot be called."""
     if not callable(value):
-        raise ValidationError(f"Argument {name} should be a function, not {shown(value)}.")
+        raise ValidationError(f"Argument {name} should be a function, not {safe_repr(value)}.")
 
 
 def members_argument(values: object, cls: type[E], name: str) -> tuple[E, ...]:
@@ -349,7 +349,9 @@ def members_argument(values: object, cls: type[E], name: str) -> tuple[E, ...]:
     if isinstance(values, Iterable) and not isinstance(values, (str, bytes)):
         given = cast("Iterable[object]", values)
         return tuple(member_argument(value, cls, name) for value in given)
-    raise ValidationError(f"Argument {name} should be a collection of {cls.__name__}, not {shown(values)}.")
+    raise ValidationError(
+        f"Argument {name} should be a collection of {cls.__name__}, not {safe_repr(values)}."
+    )
 
 
 def options_argument(value: T | None, cls: type[T]) -> T:

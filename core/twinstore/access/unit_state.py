@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol, runtime_checkable
 
 from twinstore.errors import ConfigurationError, TransactionAbortedError, ValidationError
-from twinstore.runtime.forks import OwnProcess
+from twinstore.runtime.forks import ProcessGuard
 
 __all__ = ["SESSION_OR_UNIT", "Lifetime", "ReadyWithin", "UnitState", "write_refused", "wrong_handle"]
 
@@ -24,7 +24,7 @@ class UnitState:
         self.aborted = False
         self.closed = False
         # None for what outlives a fork: a process would refuse its repositories in every child.
-        self._process = None if unbound else OwnProcess()
+        self._process = None if unbound else ProcessGuard()
 
     def check(self) -> None:
         """Raise ``TransactionAbortedError`` after a store error, after the end, and in a forked child."""

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Protocol, TypeVar, 
 
 from typing_extensions import override
 
-from twinstore.access.nested_units import caller, calls_of
+from twinstore.access.nested_units import caller, calls_as
 from twinstore.errors import ConfigurationError, Outcome, UnavailableError, ValidationError
 from twinstore.runtime.cancellation import RUNNING, RunningCall
 from twinstore.runtime.forks import Renewable, renew_in_child
@@ -35,7 +35,16 @@ from twinstore.runtime.forks import Renewable, renew_in_child
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ATTEMPTS", "Awaited", "CallThreads", "Entering", "Job", "SharedThreads", "UnitThread", "of_block"]
+__all__ = [
+    "MAX_WAITING_HANDLES",
+    "Awaited",
+    "BlockEntry",
+    "CallThreads",
+    "Job",
+    "SharedThreads",
+    "UnitThread",
+    "block_entry",
+]
 
 
 log = logging.getLogger("twinstore.aio")
@@ -46,7 +55,7 @@ T = TypeVar("T")
 IDLE_SECONDS: Final = 10.0
 
 
-class Lease(Protocol):
+class ThreadLease(Protocol):
     """A thread that is kept over several calls.
 
     Attributes:
@@ -73,9 +82,9 @@ class Job(Generic[T]):
 
     __slots__ = (
         "_call",
+        "_caller",
         "_context",
         "_loop",
-        "_who",
         "begun",
         "future",
         "lease",
@@ -89,10 +98,10 @@ class Job(Generic[T]):
         """Take the call; ``wanted``: it is made even if no task waits for it."""
         self._loop = asyncio.get_running_loop()
         self._call = call
-        self._who, self._context = caller(), copy_context()
+        self._caller, self._context = caller(), copy_context()
         self.future: asyncio.Future[T] = self._loop.create_future()
         self.running = RunningCall()
-        self.lease: Lease | None = None
+        self.lease: ThreadLease | None = None
         self.begun = False
         self.number = 0
         self.since = 0.0
@@ -100,32 +109,32 @@ class Job(Generic[T]):
         # Also where nothing may be cancelled: the context may be that of another call.
         self._context.run(RUNNING.set, None if wanted else self.running)
 
-    def make(self) -> None:
+    def execute(self) -> None:
         """Make the call and hand the answer over; nothing where it was given up before. Never raises."""
         # Before the check: a cancelling task is either seen here or sees that the call has begun.
         self.begun = True
         running = self.running
-        if running.given_up:
+        if running.cancelled:
             running.end()
             return
         try:
-            with calls_of(self._who):
+            with calls_as(self._caller):
                 answer = self._context.run(self._call)
         except BaseException as error:  # noqa: BLE001  # whatever it is, it belongs to the caller
             running.end()
-            self._tell(self._fail, error)
+            self._deliver(self._fail, error)
         else:
             running.end()
-            self._tell(self._answer, answer)
+            self._deliver(self._answer, answer)
 
     def refuse(self, error: Exception) -> None:
         """Hand an error over instead of making the call, in any thread."""
-        self.running.given_up = True
-        self._tell(self._fail, error)
+        self.running.cancelled = True
+        self._deliver(self._fail, error)
 
-    def _tell(self, tell: Callable[..., None], what: object) -> None:
+    def _deliver(self, callback: Callable[..., None], what: object) -> None:
         try:
-            self._loop.call_soon_threadsafe(tell, what)
+            self._loop.call_soon_threadsafe(callback, what)
         except RuntimeError:
             log.debug("The event loop that waited for a call is closed; its answer is dropped.")
 
@@ -189,7 +198,7 @@ class Worker:
             if job is None:
                 return
             while job is not None:
-                job.make()
+                job.execute()
                 job = self._after(self, job)
 
 
@@ -198,11 +207,11 @@ P = ParamSpec("P")
 # One place in so many is for independent calls. A service with fewer may want all of them for units.
 CALLS_SHARE: Final = 5
 # How many handles, such as locks, may be waited for at the same time, each in a thread.
-ATTEMPTS: Final = 32
+MAX_WAITING_HANDLES: Final = 32
 # As long as the synchronous library waits for a connection: when no session and no unit has ended meanwhile,
 # none may end at all, because each of them waits for another one.
 STALL_SECONDS: Final = 10.0
-LOOKS: Final = 4
+CHECKS_PER_STALL: Final = 4
 
 
 class CallThreads(ABC):
@@ -237,7 +246,7 @@ class CallThreads(ABC):
         try:
             return await job.future
         except asyncio.CancelledError:
-            self.shared.give_up(job)
+            self.shared.cancel_job(job)
             raise
 
     async def finish(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -248,29 +257,29 @@ class CallThreads(ABC):
         """
         return await asyncio.shield(self._begun(partial(call, *args, **kwargs)))
 
-    async def enter(self, entering: Entering[T]) -> T:
+    async def enter(self, entry: BlockEntry[T]) -> T:
         """Return the value of a block that is entered in a worker thread.
 
         If the task is cancelled meanwhile, the same thread leaves the block as soon as it is entered, even if
         nothing awaits the task any more or its event loop has been closed.
         """
-        job = Job(entering.enter)
+        job = Job(entry.enter)
         self.submit(job)
-        return await self._entered(job, entering)
+        return await self._entered(job, entry)
 
-    async def leave(self, entering: Entering[T], error: BaseException | None) -> bool:
+    async def leave(self, entry: BlockEntry[T], error: BaseException | None) -> bool:
         """Leave a block and return whether it has dealt with the error; see :meth:`finish`."""
-        return await self.finish(entering.leave, error)
+        return await self.finish(entry.leave, error)
 
-    async def _entered(self, job: Job[T], entering: Entering[T]) -> T:
+    async def _entered(self, job: Job[T], entry: BlockEntry[T]) -> T:
         try:
             return await job.future
         except asyncio.CancelledError:
-            self.shared.give_up(job)
-            if entering.abandon():
+            self.shared.cancel_job(job)
+            if entry.abandon():
                 # A new error: a caller that keeps this one must not keep what the block had.
-                left = self._begun(partial(entering.leave, asyncio.CancelledError()))
-                left.add_done_callback(looked_at)
+                left = self._begun(partial(entry.leave, asyncio.CancelledError()))
+                left.add_done_callback(retrieve_outcome)
             raise
 
     def _begun(self, call: Callable[[], T]) -> asyncio.Future[T]:
@@ -293,7 +302,7 @@ class SharedThreads(CallThreads, Renewable):
     Several event loops may use it, one after the other or at the same time.
 
     Attributes:
-        most_held: how many sessions and units may be open at the same time.
+        max_leased: how many sessions and units may be open at the same time.
         generation: is another one in a forked child.
     """
 
@@ -306,7 +315,7 @@ class SharedThreads(CallThreads, Renewable):
         if concurrency < 1:
             raise ValidationError(f"Argument concurrency should be at least 1, not {concurrency!r}.")
         self._total = concurrency
-        self.most_held = concurrency - concurrency // CALLS_SHARE
+        self.max_leased = concurrency - concurrency // CALLS_SHARE
         self._name = name
         self._closed = False
         self._canceller = Canceller()
@@ -322,10 +331,10 @@ class SharedThreads(CallThreads, Renewable):
         self._idle: list[Worker] = []
         self._calls: deque[Job[object]] = deque()
         self._openings: deque[Job[object]] = deque()
-        self._taken = self._held = 0
-        self._moved = time.monotonic()
+        self._busy = self._leased = 0
+        self._last_release = time.monotonic()
         self._numbers = count()
-        self._watching: asyncio.AbstractEventLoop | None = None
+        self._check_loop: asyncio.AbstractEventLoop | None = None
         self.generation = object()
 
     @property
@@ -337,7 +346,7 @@ class SharedThreads(CallThreads, Renewable):
     @override
     def waiting(self) -> SharedThreads:
         if self._attempts is None:
-            self._attempts = SharedThreads(ATTEMPTS, f"{self._name}-waiting")
+            self._attempts = SharedThreads(MAX_WAITING_HANDLES, f"{self._name}-waiting")
         return self._attempts
 
     @override
@@ -349,7 +358,7 @@ class SharedThreads(CallThreads, Renewable):
         """
         self._submit(cast("Job[object]", job))
 
-    def submit_opening(self, job: Job[T], lease: Lease) -> None:
+    def submit_opening(self, job: Job[T], lease: ThreadLease) -> None:
         """Have a block entered in a thread that is then kept."""
         job.lease = lease
         self._submit(cast("Job[object]", job))
@@ -364,11 +373,11 @@ class SharedThreads(CallThreads, Renewable):
         # The session or unit has ended, or is that of a parent process; the call itself says so.
         self.submit(job)
 
-    def give_up(self, job: Job[T]) -> None:
+    def cancel_job(self, job: Job[T]) -> None:
         """Cancel the wait for a job, and what the job does on a server."""
-        job.running.given_up = True
+        job.running.cancelled = True
         # No task awaits its error any more, and asyncio should not report it.
-        job.future.add_done_callback(looked_at)
+        job.future.add_done_callback(retrieve_outcome)
         # After that: a job that has not begun sees that it is not wanted any more.
         if job.begun:
             self._canceller.end(job.running)
@@ -388,21 +397,21 @@ class SharedThreads(CallThreads, Renewable):
         with self._lock:
             if self._closed and not job.wanted:
                 raise ConfigurationError("This storage is closed; open a new one.")
-            if self._taken == self._total or (job.lease is not None and self._held == self.most_held):
+            if self._busy == self._total or (job.lease is not None and self._leased == self.max_leased):
                 job.number, job.since = next(self._numbers), time.monotonic()
                 (self._calls if job.lease is None else self._openings).append(job)
-                self._watch()
+                self._schedule_check()
                 return
             worker = self._idle.pop() if self._idle else Worker(self._name, self._after, self._retire)
             # After that: where no thread can be started, no place is taken.
-            self._taken += 1
+            self._busy += 1
             self._assign(job, worker)
             worker.put(job)
 
     def _assign(self, job: Job[object], worker: Worker) -> None:
         if job.lease is not None:
             job.lease.worker = worker
-            self._held += 1
+            self._leased += 1
 
     def _after(self, worker: Worker, job: Job[object]) -> Job[object] | None:
         """Return what a thread makes next; ``None``: it waits for what it is given."""
@@ -415,18 +424,18 @@ class SharedThreads(CallThreads, Renewable):
             if following is not None:
                 self._assign(following, worker)
                 return following
-            self._taken -= 1
+            self._busy -= 1
             if self._closed:
                 worker.put(None)
             else:
                 self._idle.append(worker)
             return None
 
-    def _end(self, lease: Lease, worker: Worker) -> None:
+    def _end(self, lease: ThreadLease, worker: Worker) -> None:
         """Take back the thread of a session or unit that has ended; its late calls go first, and fail."""
         lease.worker = None
-        self._held -= 1
-        self._moved = time.monotonic()
+        self._leased -= 1
+        self._last_release = time.monotonic()
         while (late := worker.take_back()) is not None:
             late.lease = None
             late.number = -1
@@ -435,34 +444,34 @@ class SharedThreads(CallThreads, Renewable):
     def _first(self) -> Job[object] | None:
         """Take the first job that a free place may be given to out of the line."""
         call, opening = wanted(self._calls), wanted(self._openings)
-        if opening is None or self._held == self.most_held:
+        if opening is None or self._leased == self.max_leased:
             return None if call is None else self._calls.popleft()
         if call is None or opening.number < call.number:
             return self._openings.popleft()
         return self._calls.popleft()
 
-    def _watch(self) -> None:
+    def _schedule_check(self) -> None:
         """Have the line looked at as long as there is one."""
-        if self._watching is None or self._watching.is_closed():
-            self._watching = asyncio.get_running_loop()
-            self._watching.call_later(STALL_SECONDS / LOOKS, self._look)
+        if self._check_loop is None or self._check_loop.is_closed():
+            self._check_loop = asyncio.get_running_loop()
+            self._check_loop.call_later(STALL_SECONDS / CHECKS_PER_STALL, self._check_stalled)
 
-    def _look(self) -> None:
+    def _check_stalled(self) -> None:
         """Refuse jobs that waited long while no session or unit ended: the open ones may wait for them."""
         with self._lock:
-            self._watching = None
+            self._check_loop = None
             long_ago = time.monotonic() - STALL_SECONDS
             refused: list[Job[object]] = []
-            if self._moved <= long_ago and self._held == self.most_held:
-                refused += taken_out(self._openings, long_ago)
+            if self._last_release <= long_ago and self._leased == self.max_leased:
+                refused += pop_waiting(self._openings, long_ago)
                 # No call ends either, where all places are kept.
-                refused += taken_out(self._calls, long_ago) if self._held == self._total else []
+                refused += pop_waiting(self._calls, long_ago) if self._leased == self._total else []
             if self._calls or self._openings:
-                self._watch()
+                self._schedule_check()
         for job in refused:
             job.refuse(
                 UnavailableError(
-                    f"All {self.most_held} places for sessions and units of work stayed in use for "
+                    f"All {self.max_leased} places for sessions and units of work stayed in use for "
                     f"{STALL_SECONDS:.0f} s; end them sooner, open none inside another one, or raise "
                     "concurrency and PoolMax.",
                     outcome=Outcome.NOT_APPLIED,
@@ -477,7 +486,7 @@ class SharedThreads(CallThreads, Renewable):
             return True
 
 
-class UnitThread(CallThreads, Lease):
+class UnitThread(CallThreads, ThreadLease):
     """Makes the calls of one session or unit of work in one thread, in the order in which they were made.
 
     All of them go through one connection or client session, which must get them in that order.
@@ -504,42 +513,42 @@ class UnitThread(CallThreads, Lease):
     def submit(self, job: Job[T]) -> None:
         self._shared.submit_to(self, job)
 
-    async def open(self, entering: Entering[T]) -> T:
+    async def open(self, entry: BlockEntry[T]) -> T:
         """Return the value of a block, for which the thread is kept until it is left.
 
         Raises:
             UnavailableError: all places were kept, and none was given back for too long.
         """
-        entering.lease = self
-        job = Job(entering.enter)
+        entry.lease = self
+        job = Job(entry.enter)
         self._shared.submit_opening(job, self)
-        return await self._entered(job, entering)
+        return await self._entered(job, entry)
 
 
-def wanted(line: deque[Job[object]]) -> Job[object] | None:
+def wanted(queue: deque[Job[object]]) -> Job[object] | None:
     """Return the first job of a queue that a task still waits for."""
-    while line:
-        if not line[0].running.given_up:
-            return line[0]
-        line.popleft()
+    while queue:
+        if not queue[0].running.cancelled:
+            return queue[0]
+        queue.popleft()
     return None
 
 
-def taken_out(line: deque[Job[object]], since: float) -> list[Job[object]]:
+def pop_waiting(queue: deque[Job[object]], since: float) -> list[Job[object]]:
     """Take those out of a line who wait since an instant or longer."""
     found: list[Job[object]] = []
-    while line and line[0].since <= since:
-        found.append(line.popleft())
+    while queue and queue[0].since <= since:
+        found.append(queue.popleft())
     return found
 
 
-def looked_at(future: asyncio.Future[T]) -> None:
+def retrieve_outcome(future: asyncio.Future[T]) -> None:
     """Retrieve an outcome that no task awaits, so that asyncio does not report it."""
     if not future.cancelled():
         future.exception()
 
 
-class Entering(Generic[T]):
+class BlockEntry(Generic[T]):
     """What is entered by one thread and left once, by whichever side is the last to know that it must be.
 
     Attributes:
@@ -555,7 +564,7 @@ class Entering(Generic[T]):
         self._lock = Lock()
         self._values: list[T] = []
         self._abandoned = False
-        self.lease: Lease | None = None
+        self.lease: ThreadLease | None = None
 
     def enter(self) -> T:
         """Enter it, and leave it at once where the task has been cancelled meanwhile; made by a thread."""
@@ -591,7 +600,7 @@ class Entering(Generic[T]):
                 self.lease.entered = False
 
 
-def of_block(block: AbstractContextManager[T]) -> Entering[T]:
+def block_entry(block: AbstractContextManager[T]) -> BlockEntry[T]:
     """Return the entering of a synchronous block."""
 
     def leave(_: T, error: BaseException | None) -> bool | None:
@@ -599,13 +608,13 @@ def of_block(block: AbstractContextManager[T]) -> Entering[T]:
             None if error is None else type(error), error, None if error is None else error.__traceback__
         )
 
-    return Entering(block.__enter__, leave)
+    return BlockEntry(block.__enter__, leave)
 
 
 THREAD_NAME: Final = "twinstore-cancel"
 # A cancellation may come before the statement that it is meant for, so it is repeated.
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
+INITIAL_BACKOFF: Final = 0.05
+MAX_BACKOFF: Final = 1.0
 
 
 class Canceller(Renewable):
@@ -642,10 +651,10 @@ class Canceller(Renewable):
                 self._working = True
 
     def _work(self) -> None:
-        pause = FIRST_PAUSE
+        pause = INITIAL_BACKOFF
         while True:
             if self._more.is_set():
-                pause = FIRST_PAUSE
+                pause = INITIAL_BACKOFF
                 self._more.clear()
             with self._lock:
                 calls = [*self._calls]
@@ -656,4 +665,4 @@ class Canceller(Renewable):
                     self._working = False
                     return
             self._more.wait(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_BACKOFF)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
 from typing_extensions import override
 
-from twinstore.aio.calls import Awaited, CallThreads, Entering, Job, of_block
+from twinstore.aio.calls import Awaited, BlockEntry, CallThreads, Job, block_entry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -30,7 +30,7 @@ A = TypeVar("A")
 H = TypeVar("H", bound=AbstractContextManager[object])
 T = TypeVar("T")
 
-NOTHING: Final = timedelta(0)
+ZERO: Final = timedelta(0)
 
 
 class AwaitedHandle(Awaited[H]):
@@ -58,12 +58,12 @@ async def handed_out(
         facade: the class of the handle for asyncio.
     """
     begin = time.monotonic()
-    asking = Entering(lambda: call(timedelta(seconds=time.monotonic() - begin)), given_up)
-    found = await threads.waiting.enter(asking)
+    entry = BlockEntry(lambda: call(timedelta(seconds=time.monotonic() - begin)), release_unclaimed)
+    found = await threads.waiting.enter(entry)
     return None if found is None else facade(found, threads)
 
 
-def given_up(found: AbstractContextManager[object] | None, error: BaseException | None) -> None:
+def release_unclaimed(found: AbstractContextManager[object] | None, error: BaseException | None) -> None:
     """Release a handle that no task receives."""
     del error  # of the task, which is none of the handle's
     if found is not None:
@@ -73,7 +73,7 @@ def given_up(found: AbstractContextManager[object] | None, error: BaseException 
 def left(timeout: timedelta, waited: timedelta) -> timedelta:
     """Return what is left of the time a caller is ready to wait, after some of it has passed."""
     try:
-        return max(timeout - waited, NOTHING) if timeout > NOTHING else timeout
+        return max(timeout - waited, ZERO) if timeout > ZERO else timeout
     except TypeError:  # it is no time, which the call itself says better
         return timeout
 
@@ -81,15 +81,15 @@ def left(timeout: timedelta, waited: timedelta) -> timedelta:
 @asynccontextmanager
 async def entered(block: AbstractContextManager[T], threads: CallThreads) -> AsyncGenerator[T]:
     """Enter and leave a block in the threads; a cancelled task leaves it, too."""
-    entering = of_block(block)
-    value = await threads.enter(entering)
+    entry = block_entry(block)
+    value = await threads.enter(entry)
     try:
         yield value
     except BaseException as error:
-        if not await threads.leave(entering, error):
+        if not await threads.leave(entry, error):
             raise
     else:
-        await threads.leave(entering, None)
+        await threads.leave(entry, None)
 
 
 P = ParamSpec("P")
@@ -126,7 +126,7 @@ class JoinedThreads(CallThreads):
         try:
             return await asyncio.shield(job.future)
         except asyncio.CancelledError:
-            self._shared.give_up(job)
+            self._shared.cancel_job(job)
             if job.begun:
                 await asyncio.wait({job.future})
             raise

@@ -6,13 +6,13 @@ import asyncio
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, overload
 
-from twinstore.access.retry import pauses
-from twinstore.aio.calls import SharedThreads, UnitThread, of_block
+from twinstore.access.retry import backoff_delays
+from twinstore.aio.calls import SharedThreads, UnitThread, block_entry
 from twinstore.aio.handles import JoinedThreads
 from twinstore.aio.installed import AsyncModuleAttributes, facade_of
 from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.runtime.secrets import without_locals
-from twinstore.runtime.service_log import note_lost_race
+from twinstore.runtime.service_log import log_lost_race
 from twinstore.storage.open import open_storage as open_sync_storage
 
 if TYPE_CHECKING:
@@ -148,11 +148,11 @@ class AsyncModuleStorage(Generic[S, A]):
         attempts: int | None,
     ) -> T:
         # Not ``repeat``, which sleeps in the thread: here the event loop must go on meanwhile.
-        for pause in pauses(attempts):
+        for pause in backoff_delays(attempts):
             try:
                 return await self._attempt(fn, tenant_id, purpose)
             except ConcurrencyError as error:
-                note_lost_race(error, pause)
+                log_lost_race(error, pause)
                 await asyncio.sleep(pause)
         return await self._attempt(fn, tenant_id, purpose)
 
@@ -351,13 +351,13 @@ async def in_one_thread(
     Leaving is shielded: a cancelled task must not leave a transaction open, and because the thread works
     in order, the end comes after a call that still runs.
     """
-    thread, entering = UnitThread(threads), of_block(opening)
-    session = await thread.open(entering)
+    thread, entry = UnitThread(threads), block_entry(opening)
+    session = await thread.open(entry)
     try:
         yield facade(session, thread)
     except BaseException as error:
         # True: the session has dealt with the error, as any context manager may.
-        if not await thread.leave(entering, error):
+        if not await thread.leave(entry, error):
             raise
     else:
-        await thread.leave(entering, None)
+        await thread.leave(entry, None)

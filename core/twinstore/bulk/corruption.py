@@ -1,7 +1,7 @@
 """Changing stored rows without the driver: for the self-test of the verification, on scratch databases.
 
-A planter reads rows as the server has them and writes what no repository would. It validates nothing,
-connects as the owner of the schema, and leaves triggers and constraints in place.
+A corruption writer reads rows as the server has them and writes what no repository would. It validates
+nothing, connects as the owner of the schema, and leaves triggers and constraints in place.
 
 Values are plain: ``None``, flags, numbers, text, instants, lists and dictionaries. A driver may use
 subclasses of these, and writes back unchanged what it read.
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STORED_NULL",
-    "PlantRefusedError",
-    "Planter",
+    "CorruptionRefusedError",
+    "CorruptionWriter",
+    "DuplicateMember",
     "RawRow",
     "Role",
     "SchemaPart",
     "StoredPlace",
-    "Twice",
 ]
 
 
@@ -54,11 +54,11 @@ class StoredNull(Enum):
 
 STORED_NULL: Final = StoredNull.NULL
 """The JSON null in a JSON column, where ``None`` is the null of SQL."""
-BESIDE: Final = frozenset({Role.DERIVED, Role.REPEATED, Role.IDENTITY, Role.GENERATED, Role.COUNTER})
+EXTRA_ROLES: Final = frozenset({Role.DERIVED, Role.REPEATED, Role.IDENTITY, Role.GENERATED, Role.COUNTER})
 
 
 @dataclass(frozen=True, slots=True)
-class Twice:
+class DuplicateMember:
     """A member of an object whose name is stored twice, both times with this value."""
 
     value: object
@@ -94,7 +94,7 @@ class StoredPlace:
         role = special or (
             Role.MARKER if field in entity.markers else Role.DERIVED if derived else Role.FIELD
         )
-        part = "storage" if field in entity.markers else "beside" if derived or role in BESIDE else "doc"
+        part = "storage" if field in entity.markers else "beside" if derived or role in EXTRA_ROLES else "doc"
         if special in {None, Role.REPEATED}:
             # A key may be a marker, a derived field or repeated, and is shown there.
             role = Role.KEY if field in entity.key else Role.TENANT if field == entity.tenant_field else role
@@ -106,7 +106,7 @@ class RawRow:
     """One row as the server has it.
 
     Attributes:
-        place: how the planter finds it again.
+        place: how the writer finds it again.
         values: by name; a document lacks what it does not hold, a table has ``None`` there.
     """
 
@@ -130,7 +130,7 @@ class SchemaPart:
     make: Callable[[], object]
 
 
-class PlantRefusedError(TwinstoreError):
+class CorruptionRefusedError(TwinstoreError):
     """The server does not store such a row.
 
     Attributes:
@@ -146,7 +146,7 @@ class PlantRefusedError(TwinstoreError):
         self.unique = unique
 
 
-class Planter(Protocol):
+class CorruptionWriter(Protocol):
     """Reads and writes rows of one module without the driver. Not safe for several threads.
 
     Attributes:
@@ -174,7 +174,7 @@ class Planter(Protocol):
         Without ``row`` it is added, without ``values`` removed.
 
         Raises:
-            PlantRefusedError: the server does not store such a row, or nothing would change.
+            CorruptionRefusedError: the server does not store such a row, or nothing would change.
         """
         ...
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.bulk.port import Conflict, ImportOutcome, Rejected
 from twinstore.errors import TransactionAbortedError, ValidationError
-from twinstore.runtime.forks import OwnProcess, of_one_process
+from twinstore.runtime.forks import ProcessGuard, guard_stream
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -49,7 +49,7 @@ class OneStream:
 
     def __init__(self, driver: str) -> None:
         self._driver = driver
-        self._process = OwnProcess()
+        self._process = ProcessGuard()
         self._stream: Generator[object] | None = None
         self._closed = False
 
@@ -57,7 +57,7 @@ class OneStream:
         """Yield what a stream yields, the only one that is open."""
         self._begin(stream)
         try:
-            yield from of_one_process(stream, VIEW)
+            yield from guard_stream(stream, VIEW)
         finally:
             stream.close()
             self._stream = None

@@ -28,7 +28,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from twinstore.bulk.rows import NOTHING_BESIDE, Cell, Counted, Digestible, NoDigests, RangeDigests, ScanRow
+from twinstore.bulk.rows import (
+    NO_ADDITIONAL_VALUES,
+    Cell,
+    Counted,
+    Digestible,
+    NoDigests,
+    RangeDigests,
+    ScanRow,
+)
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.catalog.tenancy import StoredOwner, label_of
 
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
     from twinstore.models.canonical import CanonicalModel
 
 __all__ = [
-    "NOTHING_BESIDE",
+    "NO_ADDITIONAL_VALUES",
     "BulkPort",
     "BulkView",
     "Cell",
@@ -51,6 +59,7 @@ __all__ = [
     "Counted",
     "Digestible",
     "ImportOutcome",
+    "Inventory",
     "Key",
     "KeyRange",
     "NoDigests",
@@ -61,7 +70,6 @@ __all__ = [
     "Record",
     "Rejected",
     "ScanRow",
-    "Survey",
 ]
 
 
@@ -154,7 +162,7 @@ class ImportOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class Inventory:
     """What a store has of one entity, for a caller that only reads it.
 
     Attributes:
@@ -199,7 +207,7 @@ class BulkPort(Protocol):
         """Return the entities in copy order: parents first."""
         ...
 
-    def survey(self) -> tuple[Survey, ...]:
+    def inventory(self) -> tuple[Inventory, ...]:
         """Return what there is to read of each entity, in copy order; writes nothing.
 
         Reading needs no migration, no index and no right to write: what is absent reads as empty, and without
@@ -350,7 +358,7 @@ class BulkView(Protocol):
         of_source: bool = False,
         ignored: AbstractSet[str] = frozenset(),
         accepts: Callable[[bytes], bool] | None = None,
-        tell: Callable[[int], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
     ) -> RangeDigests | NoDigests:
         """Return digests of ranges of rows, read in any order, or why only :meth:`rows` shows the rows.
 
@@ -369,9 +377,9 @@ class BulkView(Protocol):
                 count the rows that have one. A store may show such rows as any other.
             accepts: returns whether the models accept the ``content`` of a row; called where nothing else
                 shows it.
-            tell: called with the number of rows read since the last call; what it raises ends the reading.
+            on_progress: called with the number of rows read since the last call; its error ends the read.
         """
-        del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, ignored, accepts, tell
+        del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, ignored, accepts, on_progress
         return NO_DIGESTS
 
 

@@ -18,7 +18,7 @@ from twinstore.access.protocol import Ref
 from twinstore.access.query import query_of_key
 from twinstore.bulk.parts import WriteCounts
 from twinstore.bulk.port import Conflict, RangeWriter, Rejected
-from twinstore.bulk.rows import NOTHING_BESIDE
+from twinstore.bulk.rows import NO_ADDITIONAL_VALUES
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import DocumentDecodeError
@@ -26,14 +26,14 @@ from twinstore.errors import DocumentDecodeError
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from twinstore.access.protocol import Access, Moment, Rows
+    from twinstore.access.protocol import Access, Rows, ServerClock
     from twinstore.bulk.port import BulkPort, CommitCheck, ImportOutcome, OnConflict, Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore.models.canonical import CanonicalModel
 
 
-class Keyed(Protocol):
+class HasKey(Protocol):
     """A row with its key, however it was read."""
 
     @property
@@ -42,25 +42,25 @@ class Keyed(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Keyed)
+T = TypeVar("T", bound=HasKey)
 
 
-def copied(entity: Entity, rows: Iterable[T]) -> list[T]:
+def copyable_rows(entity: Entity, rows: Iterable[T]) -> list[T]:
     """Return the rows of a batch without those that each store keeps to itself."""
-    return [row for row in rows if row.key not in entity.kept_apart]
+    return [row for row in rows if row.key not in entity.local_keys]
 
 
 def copy_counts(port: BulkPort, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
     """Return the number of rows by the label of their owner, without those that a store keeps to itself."""
-    return without_kept_apart(port, entity, port.counts(entity, tenant_id=tenant_id))
+    return without_local_rows(port, entity, port.counts(entity, tenant_id=tenant_id))
 
 
-def without_kept_apart(port: BulkPort, entity: Entity, counted: Mapping[str, int]) -> dict[str, int]:
+def without_local_rows(port: BulkPort, entity: Entity, counted: Mapping[str, int]) -> dict[str, int]:
     """Return numbers of rows by the label of their owner without those that a store keeps to itself."""
     counts = Counter(counted)
-    if entity.kept_apart and counts:
+    if entity.local_keys and counts:
         with port.view() as view:
-            found = Counter(row.label for row in view.rows_of(entity, entity.kept_apart))
+            found = Counter(row.label for row in view.rows_of(entity, entity.local_keys))
         counts -= Counter({label: number for label, number in found.items() if label in counts})
     return dict(counts)
 
@@ -151,28 +151,28 @@ class ReleasingWriter(RangeWriter):
             return
         before: Row | None = None
 
-        def risen(rows: Rows, now: Moment) -> Rows:
+        def advanced(rows: Rows, now: ServerClock) -> Rows:
             nonlocal before
             del now
             (before,) = rows
             return (row if before is None or (self._overwrite and self._fence_of(before) < fence) else None,)
 
         try:
-            self.access.change((Ref(self._entity, ALL_TENANTS, record.key),), risen)
+            self.access.change((Ref(self._entity, ALL_TENANTS, record.key),), advanced)
         except DocumentDecodeError:
             self._replace(record, row)
             return
         if before is not None and self._fence_of(before) >= fence:
             self._counts.unchanged[record.label] += 1
         else:
-            self._note(record, overwritten=before is not None)
+            self._count_written(record, overwritten=before is not None)
 
     def _is_misplaced(self, key: Key) -> bool:
         """Whether a row of the target has something that no driver writes there: another identity."""
         if self._entity.derived or self._entity.beside:
             return False
         with self._port.view() as view:
-            return any(row.beside != NOTHING_BESIDE for row in view.rows_of(self._entity, [key]))
+            return any(row.beside != NO_ADDITIONAL_VALUES for row in view.rows_of(self._entity, [key]))
 
     def _replace(self, record: Record, row: Row) -> None:
         """Put a row in place of one that no service can use; what it says of its fence still counts."""
@@ -182,9 +182,9 @@ class ReleasingWriter(RangeWriter):
                 row = Row(row.model.evolve(**{self._fence: stored}), row.storage)
             self.access.remove(self._entity, query_of_key(self._entity, ALL_TENANTS, record.key))
             self.access.insert(self._entity, ALL_TENANTS, row)
-        self._note(record, overwritten=True)
+        self._count_written(record, overwritten=True)
 
-    def _note(self, record: Record, *, overwritten: bool) -> None:
+    def _count_written(self, record: Record, *, overwritten: bool) -> None:
         """Count a row that was written, or that differs and was left."""
         if overwritten:
             self._counts.conflicts.append(Conflict(record.key or (), record.owner, self._overwrite))

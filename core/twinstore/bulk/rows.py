@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LONGEST_READABLE",
     "MARK",
-    "NOTHING_BESIDE",
+    "NO_ADDITIONAL_VALUES",
     "NUMBERS",
     "SECRET_BYTES",
     "Cell",
@@ -42,7 +42,7 @@ SECRET_BYTES: Final = 16
 """The length of the key of digests."""
 
 # What most entities have in addition to their content.
-NOTHING_BESIDE: Final = b"{}"
+NO_ADDITIONAL_VALUES: Final = b"{}"
 MODULUS: Final = 2**128
 
 
@@ -66,7 +66,7 @@ class ScanRow:
     key: Key | None
     owner: StoredOwner = UNKNOWN_TENANT
     content: bytes = b""
-    beside: bytes = NOTHING_BESIDE
+    beside: bytes = NO_ADDITIONAL_VALUES
     expires: datetime | None = None
     stored_bytes: int = 0
     error: str | None = None
@@ -112,7 +112,7 @@ class Digestible(Enum):
     """How a store that has digests of an entity judges its rows."""
 
     ROWS = "it asks of each row whether the models accept it"
-    JUDGED = "it knows of nearly every row whether the models accept it"
+    PREVALIDATED = "it knows of nearly every row whether the models accept it"
 
 
 @dataclass(frozen=True, slots=True)

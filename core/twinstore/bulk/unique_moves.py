@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from twinstore.catalog.indexes import Index
     from twinstore.catalog.keys import Key
 
-__all__ = ["HELD", "Obstacle", "obstacles", "reason_of_obstacle", "unique_keys"]
+__all__ = ["UNIQUE_VALUE_TAKEN", "UniqueConflict", "conflict_reason", "unique_conflicts", "unique_keys"]
 
 
 # How every such reason begins, by which a copy knows the rows that are worth another attempt.
-HELD: Final = "a unique value is held by another row of the target"
+UNIQUE_VALUE_TAKEN: Final = "a unique value is held by another row of the target"
 # Of one question to the store.
-ASKED_AT_ONCE: Final = 500
+LOOKUP_BATCH: Final = 500
 # The name of an index and the values.
 Value: TypeAlias = tuple[str, tuple[str | int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class UniqueConflict:
     """What keeps a row from being written: the holder of one of its unique values.
 
     Attributes:
@@ -60,7 +60,7 @@ def unique_keys(entity: Entity, record: Record) -> Iterator[UniqueKey]:
             yield UniqueKey(index, present)
 
 
-def obstacles(access: Access, entity: Entity, records: Sequence[Record]) -> dict[Key, Obstacle]:
+def unique_conflicts(access: Access, entity: Entity, records: Sequence[Record]) -> dict[Key, UniqueConflict]:
     """Return what is in the way of each record that cannot be written together with the others.
 
     Args:
@@ -77,54 +77,54 @@ def obstacles(access: Access, entity: Entity, records: Sequence[Record]) -> dict
         for unique in uniques
         if holders.get(value_of(unique)) == key
     }
-    found: dict[Key, Obstacle] = {}
+    found: dict[Key, UniqueConflict] = {}
     for key, uniques in wanted.items():
         for unique in uniques:
             owner = owners.setdefault(value_of(unique), key)
             if owner != key:
-                found.setdefault(key, Obstacle(unique.index, owner))
+                found.setdefault(key, UniqueConflict(unique.index, owner))
     # A record that stays away leaves its row as it is, which then is in the way of others.
-    while stuck := dict(_stuck(wanted, holders, found)):
+    while stuck := dict(_blocked(wanted, holders, found)):
         found |= stuck
     return found
 
 
-def _stuck(
+def _blocked(
     wanted: Mapping[Key, Sequence[UniqueKey]],
     holders: Mapping[Value, Key | None],
-    found: Mapping[Key, Obstacle],
-) -> Iterator[tuple[Key, Obstacle]]:
+    found: Mapping[Key, UniqueConflict],
+) -> Iterator[tuple[Key, UniqueConflict]]:
     """Yield the records that want what a row keeps which is not going to be written."""
     for key, uniques in wanted.items():
         for unique in uniques if key not in found else ():
             value = value_of(unique)
             holder = holders.get(value, key)
             if holder != key and (holder not in wanted or holder in found):
-                yield key, Obstacle(unique.index, holder)
+                yield key, UniqueConflict(unique.index, holder)
 
 
 def holders_of(access: Access, entity: Entity, uniques: Sequence[UniqueKey]) -> dict[Value, Key | None]:
     """Return the key of the row that has each unique value; values that no row has are omitted."""
     found: dict[Value, Key | None] = {}
-    for start in range(0, len(uniques), ASKED_AT_ONCE):
-        some = uniques[start : start + ASKED_AT_ONCE]
+    for start in range(0, len(uniques), LOOKUP_BATCH):
+        some = uniques[start : start + LOOKUP_BATCH]
         try:
-            found |= _asked(access, entity, some)
+            found |= _find_holders(access, entity, some)
         except DocumentDecodeError:
             for unique in some:
-                found |= _asked_alone(access, entity, unique)
+                found |= _find_single_holder(access, entity, unique)
     return found
 
 
-def _asked_alone(access: Access, entity: Entity, unique: UniqueKey) -> dict[Value, Key | None]:
+def _find_single_holder(access: Access, entity: Entity, unique: UniqueKey) -> dict[Value, Key | None]:
     try:
-        return _asked(access, entity, [unique])
+        return _find_holders(access, entity, [unique])
     except DocumentDecodeError:
         # There is one, and nothing more is known about it.
         return {value_of(unique): None}
 
 
-def _asked(access: Access, entity: Entity, uniques: Sequence[UniqueKey]) -> dict[Value, Key | None]:
+def _find_holders(access: Access, entity: Entity, uniques: Sequence[UniqueKey]) -> dict[Value, Key | None]:
     rows = access.find(entity, ALL_TENANTS, tuple(uniques))
     return {
         value_of(unique): entity.key_of(row.model, row.storage)
@@ -138,9 +138,9 @@ def value_of(unique: UniqueKey) -> Value:
     return unique.index.name, unique.values
 
 
-def reason_of_obstacle(entity: Entity, obstacle: Obstacle) -> str:
+def conflict_reason(entity: Entity, conflict: UniqueConflict) -> str:
     """Return why a record was not written: which value is taken, and by which row."""
-    what = obstacle.index.noun or ", ".join(obstacle.index.names)
-    if obstacle.holder is None:
-        return f"{HELD}: its {what} by a {entity.singular} that cannot be read"
-    return f"{HELD}: its {what} by the {entity.singular} {entity.key_text(obstacle.holder)!r}"
+    what = conflict.index.noun or ", ".join(conflict.index.names)
+    if conflict.holder is None:
+        return f"{UNIQUE_VALUE_TAKEN}: its {what} by a {entity.singular} that cannot be read"
+    return f"{UNIQUE_VALUE_TAKEN}: its {what} by the {entity.singular} {entity.key_text(conflict.holder)!r}"

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NAME",
+    "CopyPolicy",
     "Derived",
     "Entity",
     "Layout",
-    "LifeInCopy",
     "Marker",
     "Module",
     "Parent",
@@ -103,7 +103,7 @@ class Derived:
     number_of: str | None = None
 
 
-class LifeInCopy(Enum):
+class CopyPolicy(Enum):
     """What a copy does with the rows of an entity."""
 
     COPIED = "copied"
@@ -196,9 +196,9 @@ class Entity(Generic[M_co]):
         append_only: rows are never changed, not even by a copy that overwrites.
         versioned: stores count the changes of each row, so that writing an equal row again still conflicts
             with another writer.
-        life: what a copy does with the rows.
+        copy_policy: what a copy does with the rows.
         release: of rows that are copied as released: how.
-        kept_apart: keys of rows that each store keeps to itself: neither copied, compared nor counted.
+        local_keys: keys of rows that each store keeps to itself: neither copied, compared nor counted.
         sequence: the integer field of an ordered log that ``Access.append`` assigns.
         own_id: the field that is ``_id`` in documents where the key is another field that follows from it.
         generated_id: whether documents have a generated ``ObjectId`` as ``_id``, which is not part of the
@@ -229,9 +229,9 @@ class Entity(Generic[M_co]):
     dated: str | None = None
     append_only: bool = False
     versioned: bool = False
-    life: LifeInCopy = LifeInCopy.COPIED
+    copy_policy: CopyPolicy = CopyPolicy.COPIED
     release: Release | None = None
-    kept_apart: tuple[Key, ...] = ()
+    local_keys: tuple[Key, ...] = ()
     sequence: str | None = None
     own_id: str | None = None
     generated_id: bool = False
@@ -303,8 +303,8 @@ class Entity(Generic[M_co]):
         everywhere = {derived.name for derived in self.derived if derived.stores == EVERYWHERE}
         if self.layout is Layout.COLUMNS:
             return frozenset({*self.shapes, *self.markers, *everywhere})
-        apart = {*self.key, *self.beside, *self.markers, *everywhere}
-        return frozenset(apart if self.tenant_field is None else {*apart, self.tenant_field})
+        column_names = {*self.key, *self.beside, *self.markers, *everywhere}
+        return frozenset(column_names if self.tenant_field is None else {*column_names, self.tenant_field})
 
     @cached_property
     def instants(self) -> tuple[tuple[str, ...], ...]:
@@ -366,34 +366,34 @@ class Entity(Generic[M_co]):
         raise LookupError(f"{self.name} has no unique value {name!r}")  # met by programmers only
 
     @cached_property
-    def _readers(self) -> dict[str, Read]:
-        return readers_of(self)
+    def _accessors(self) -> dict[str, Accessor]:
+        return accessors_of(self)
 
     def value(self, model: CanonicalModel, storage: Mapping[str, object], name: str) -> object:
         """Return what a row holds under a wire name, marker or derived field."""
-        return self._readers[name](model, storage)
+        return self._accessors[name](model, storage)
 
     def key_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Key:
         """Return the key of a row."""
         # Most keys have one part, and each call of a repository passes here: no list is built for them.
-        if self._single_reader is not None:
-            return (_key_value(self._single_reader(model, storage)),)
-        return tuple([_key_value(self._readers[name](model, storage)) for name in self.key])
+        if self._single_accessor is not None:
+            return (_key_value(self._single_accessor(model, storage)),)
+        return tuple([_key_value(self._accessors[name](model, storage)) for name in self.key])
 
     @cached_property
-    def _single_reader(self) -> Read | None:
-        return self._readers[self.key[0]] if len(self.key) == 1 else None
+    def _single_accessor(self) -> Accessor | None:
+        return self._accessors[self.key[0]] if len(self.key) == 1 else None
 
     @cached_property
-    def _identity_readers(self) -> tuple[Read, ...]:
+    def _identity_accessors(self) -> tuple[Accessor, ...]:
         wanted = self.key if self.tenant_field is None else (*self.key, self.tenant_field)
-        return tuple(self._readers[name] for name in dict.fromkeys(wanted))
+        return tuple(self._accessors[name] for name in dict.fromkeys(wanted))
 
     def is_same(self, one: Row, other: Row) -> bool:
         """Whether two rows have one key and one tenant."""
         return all(
             read(one.model, one.storage) == read(other.model, other.storage)
-            for read in self._identity_readers
+            for read in self._identity_accessors
         )
 
     def owner_of(self, model: CanonicalModel, storage: Mapping[str, object]) -> Owner:
@@ -405,7 +405,7 @@ class Entity(Generic[M_co]):
         """Return the tenant that a row names, if it names one."""
         if self.tenant_field is None:
             return None
-        tenant = self._readers[self.tenant_field](model, storage)
+        tenant = self._accessors[self.tenant_field](model, storage)
         return tenant if isinstance(tenant, str) else None
 
     def is_seen(self, scope: Tenants, model: CanonicalModel, storage: Mapping[str, object]) -> bool:
@@ -468,31 +468,31 @@ class Module:
 # What takes a value out of a row by its name, made once for each entity: every call asks for some.
 
 
-Read = Callable[[CanonicalModel, Mapping[str, object]], object]
+Accessor = Callable[[CanonicalModel, Mapping[str, object]], object]
 """Takes one value out of a row: out of its model or its storage markers."""
 
 
-def readers_of(entity: Entity) -> dict[str, Read]:
+def accessors_of(entity: Entity) -> dict[str, Accessor]:
     """Return what reads each name that a row has; a marker hides a field."""
     # Of several models in one table not each has every field.
-    of = of_some_field if variants_of(entity.model) else of_field
+    of = optional_field_accessor if variants_of(entity.model) else field_accessor
     fields = {wire: of(shape.name) for wire, shape in entity.shapes.items()}
-    derived: dict[str, Read] = {item.name: item.value for item in entity.derived}
-    return derived | fields | {name: of_marker(name) for name in entity.markers}
+    derived: dict[str, Accessor] = {item.name: item.value for item in entity.derived}
+    return derived | fields | {name: marker_accessor(name) for name in entity.markers}
 
 
-def of_field(name: str) -> Read:
+def field_accessor(name: str) -> Accessor:
     """Return what reads a field of the model by its Python name."""
     read: Callable[[CanonicalModel], object] = attrgetter(name)
     return lambda model, _: read(model)
 
 
-def of_some_field(name: str) -> Read:
+def optional_field_accessor(name: str) -> Accessor:
     """Return what reads a field that not every model has; a model without it lacks a value."""
     return lambda model, _: getattr(model, name, None)
 
 
-def of_marker(name: str) -> Read:
+def marker_accessor(name: str) -> Accessor:
     """Return what reads a storage marker; an absent one is ``None``."""
     return lambda _, storage: storage.get(name)
 
@@ -592,7 +592,7 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
 
 
 def _problems_of_release(entity: Entity) -> Iterator[str]:
-    if (entity.release is None) == (entity.life.name == "RELEASED"):
+    if (entity.release is None) == (entity.copy_policy.name == "RELEASED"):
         yield "is copied as released exactly where it says how; give both life and release, or neither"
     if entity.release is not None:
         wanted = {entity.release.end: Kind.INSTANT, entity.release.beginning: Kind.INSTANT}
@@ -600,7 +600,7 @@ def _problems_of_release(entity: Entity) -> Iterator[str]:
         for name, kind in wanted.items():
             if name not in entity.shapes or entity.known[name] is not kind or not is_present(entity, name):
                 yield f"is released by {name}, which is not a model field that always holds {kind.value}"
-    for key in entity.kept_apart:
+    for key in entity.local_keys:
         if not entity.admits_key(key):
             yield f"keeps {key!r} apart, which is not a key of it"
 

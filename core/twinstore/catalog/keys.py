@@ -27,8 +27,8 @@ LONGEST_TEXT: Final = 4096
 
 Key = tuple[str | int, ...]
 """The values of a key; a UUID is its lower-case text, or its 32 lower-case digits alone."""
-LEAST: Final = -(2**63)
-MOST: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
 HEX: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -48,7 +48,7 @@ class KeyType(Enum):
     def admits(self, value: object) -> bool:
         """Whether a stored value can be this part of a key; text of more than 4,096 characters cannot."""
         if self is KeyType.INT64:
-            return type(value) is int and LEAST <= value <= MOST
+            return type(value) is int and INT64_MIN <= value <= INT64_MAX
         if self is KeyType.HEX:
             return type(value) is str and HEX.fullmatch(value) is not None
         return type(value) is str and len(value) <= LONGEST_TEXT

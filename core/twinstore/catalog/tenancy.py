@@ -105,7 +105,7 @@ class Tenancy:
 UNKNOWN_LABEL: Final = ""
 NO_TENANT_LABEL: Final = ":none"
 # No tenant id is as long. A label is in every tally and in every line of a row, so it must be short.
-LONGEST_LABEL: Final = 256
+MAX_LABEL_LENGTH: Final = 256
 
 
 def owner_of(tenant_id: str | None) -> Owner:
@@ -135,7 +135,7 @@ def shown(label: str) -> str:
 
 def _is_label(text: str) -> bool:
     """Whether a text is short, not reserved, and not refused by a store for U+0000 or a lone surrogate."""
-    if len(text) > LONGEST_LABEL or text == NO_TENANT_LABEL or "\x00" in text:
+    if len(text) > MAX_LABEL_LENGTH or text == NO_TENANT_LABEL or "\x00" in text:
         return False
     # ASCII first, as nearly all ids: the other test copies the text twice.
     return text.isascii() or text.encode(errors="ignore").decode() == text

@@ -280,7 +280,7 @@ def method(node: ast.FunctionDef, handles: frozenset[str]) -> str:
     returns, body = ast.unparse(node.returns or node), f"return await self._threads.run({call})"
     if found := handed_out(node, handles):
         name, always = found
-        call = asked(node, positional, keywords)
+        call = deferred_call(node, positional, keywords)
         # The synchronous contract says that it always is; the type of what is awaited does not.
         returns, given = f"Async{returns}", f"await handed_out(self._threads, {call}, Async{name})"
         body = f'return cast("Async{name}", {given})' if always else f"return {given}"
@@ -387,7 +387,7 @@ def handed_out(node: ast.FunctionDef, handles: frozenset[str]) -> tuple[str, boo
             return None
 
 
-def asked(node: ast.FunctionDef, positional: list[str], keywords: list[str]) -> str:
+def deferred_call(node: ast.FunctionDef, positional: list[str], keywords: list[str]) -> str:
     """Return the call of a method that hands out a handle; it is made when a thread is free for it."""
     # Whatever time the caller gave has begun with his own call.
     given = [f"left({name}, waited)" if name == TIMEOUT else name for name in positional]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT: Final = Path(__file__).parents[1]
-OURS: Final = "twinstore"
+OWN_DISTRIBUTION: Final = "twinstore"
 HEADER: Final = """# {title}, as `python -m twinstore.codegen.aio` wrote it.
 
 """
@@ -38,8 +38,8 @@ def shipped_modules() -> tuple[str, ...]:
 def stubs() -> dict[Path, str]:
     """Return the text of each stub by its path, before formatting."""
     return {
-        ROOT / "driver.pyi": face_stub(driver.PARTS, "What the author of a driver imports"),
-        ROOT / "module.pyi": face_stub(module.PARTS, "What the author of a module imports"),
+        ROOT / "driver.pyi": exports_stub(driver.PARTS, "What the author of a driver imports"),
+        ROOT / "module.pyi": exports_stub(module.PARTS, "What the author of a module imports"),
         ROOT / "storage" / "attributes.pyi": attributes_stub(),
         ROOT / "storage" / "installed.pyi": sync_stub(),
         ROOT / "aio" / "installed.pyi": aio_stub(),
@@ -96,7 +96,7 @@ def attributes_stub() -> str:
     )
 
 
-def face_stub(parts: Sequence[str], title: str) -> str:
+def exports_stub(parts: Sequence[str], title: str) -> str:
     """Return the stub of a module that hands on the public names of others."""
     found: dict[str, str] = {}
     for part in parts:
@@ -145,4 +145,8 @@ def _attribute(module: str, storage: str) -> str:
 
 def _shipped(group: str) -> tuple[str, ...]:
     """Return the names of a group that this distribution brings, in the order of the group."""
-    return tuple(point.name for point in entry_points(group=group) if point.dist and point.dist.name == OURS)
+    return tuple(
+        point.name
+        for point in entry_points(group=group)
+        if point.dist and point.dist.name == OWN_DISTRIBUTION
+    )

@@ -26,10 +26,10 @@ __all__ = [
     "walk",
 ]
 
-MOST_CHARACTERS: Final = 60
+MAX_KEY_CHARACTERS: Final = 60
 # Deeper than any setting, and less deep than Python recurses: a mapping may contain itself.
-DEEPEST: Final = 50
-DEEPEST_SHOWN: Final = 5
+MAX_DEPTH: Final = 50
+MAX_SHOWN_DEPTH: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +84,25 @@ def items_of(given: object, what: str) -> Iterator[tuple[str, object]]:
         raise ConfigurationError(f"The {name} should be a mapping, not {type(given).__name__}.")
     for key, value in cast("Mapping[object, object]", given).items():
         if not isinstance(key, str):
-            shown = mask_secret_url(repr(key)[:MOST_CHARACTERS])
-            raise ConfigurationError(f"{mask_secret_url(what)} has the key {shown}; keys must be text.")
+            masked = mask_secret_url(repr(key)[:MAX_KEY_CHARACTERS])
+            raise ConfigurationError(f"{mask_secret_url(what)} has the key {masked}; keys must be text.")
         yield key, value
 
 
-def walk(mapping: Mapping[str, object], source: str, tops: frozenset[str]) -> Iterator[SettingsEntry]:
+def walk(mapping: Mapping[str, object], source: str, top_sections: frozenset[str]) -> Iterator[SettingsEntry]:
     """Yield the values of a nested mapping below the given top sections; null counts as not given."""
     for key, value in items_of(mapping, source):
         path = tuple(key.split(":"))
-        if path[0].casefold() in tops:
+        if path[0].casefold() in top_sections:
             yield from walk_below(path, value, source)
 
 
 def walk_below(path: ConfigPath, value: object, source: str) -> Iterator[SettingsEntry]:
     """Yield the values at and below a key."""
-    if len(path) > DEEPEST:
-        shown = mask_secret_url(":".join(path[:DEEPEST_SHOWN]))
+    if len(path) > MAX_DEPTH:
+        masked = mask_secret_url(":".join(path[:MAX_SHOWN_DEPTH]))
         raise ConfigurationError(
-            f"{shown} in {source} is nested deeper than {DEEPEST} sections; no setting is there."
+            f"{masked} in {source} is nested deeper than {MAX_DEPTH} sections; no setting is there."
         )
     if isinstance(value, Mapping):
         for key, inner in items_of(cast("object", value), f"{':'.join(path)} in {source}"):

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 # Windows editors put a byte order mark in front of appsettings.json.
 ENCODING: Final = "utf-8-sig"
 # A file of another kind that is named by mistake may not fit into the memory.
-MOST_BYTES: Final = 16_777_216
+MAX_BYTES: Final = 16_777_216
 # Of a YAML file, whose aliases are written out for this.
-MOST_NODES: Final = 100_000
+MAX_NODES: Final = 100_000
 # As Compose and python-dotenv write the value of another variable: ${NAME} or ${NAME:-default}.
 REFERENCE: Final = re.compile(r"\$\{([^}:]*)(?::-([^}]*))?\}")
 # The name, and the sign behind it.
@@ -78,7 +78,7 @@ def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
 
     if id(node) not in known:
         # A node inside itself has no end.
-        known[id(node)] = MOST_NODES + 1
+        known[id(node)] = MAX_NODES + 1
         below: list[yaml.Node] = []
         if isinstance(node, yaml.MappingNode):
             unique((str(key.value), None) for key, _ in node.value)
@@ -86,9 +86,9 @@ def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
         elif isinstance(node, yaml.SequenceNode):
             below = node.value
         known[id(node)] = 1 + sum(_expanded_size(part, known) for part in below)
-    if known[id(node)] > MOST_NODES:
+    if known[id(node)] > MAX_NODES:
         raise RefusedFileError(
-            f"it has more than {MOST_NODES:,} keys and values, YAML aliases written out; keep settings only"
+            f"it has more than {MAX_NODES:,} keys and values, YAML aliases written out; keep settings only"
         )
     return known[id(node)]
 
@@ -141,8 +141,8 @@ def _text(path: Path, name: str) -> str:
         if not path.is_file():
             absent = not path.exists()
             problem = "does not exist; correct the path or create it" if absent else "is not a file; name one"
-        elif path.stat().st_size > MOST_BYTES:
-            problem = f"is larger than {MOST_BYTES:,} bytes"
+        elif path.stat().st_size > MAX_BYTES:
+            problem = f"is larger than {MAX_BYTES:,} bytes"
         else:
             return path.read_text(ENCODING)
     except OSError as error:
@@ -162,21 +162,21 @@ def _key(name: str) -> ConfigPath:
     return tuple(name.replace(":", "__").split("__"))
 
 
-def _is_ours(name: str, tops: frozenset[str]) -> bool:
+def _is_ours(name: str, top_sections: frozenset[str]) -> bool:
     """Return whether a name is a key below a known section; ``WORKER`` alone is another program's."""
     top, *below = _key(name)
-    return bool(below) and top.casefold() in tops
+    return bool(below) and top.casefold() in top_sections
 
 
-def environment(environ: Mapping[str, str], tops: frozenset[str]) -> Iterator[SettingsEntry]:
+def environment(environ: Mapping[str, str], top_sections: frozenset[str]) -> Iterator[SettingsEntry]:
     """Yield the variables of the environment below known sections."""
     for name, value in environ.items():
-        if _is_ours(name, tops):
+        if _is_ours(name, top_sections):
             yield SettingsEntry(_key(name), value, f"environment variable {mask_secret_url(name)}")
 
 
 def read_env_file(
-    path: Path, origin: str, environ: Mapping[str, str], tops: frozenset[str]
+    path: Path, origin: str, environ: Mapping[str, str], top_sections: frozenset[str]
 ) -> tuple[dict[str, str], list[SettingsEntry]]:
     """Return the variables of an environment file, and those that are settings.
 
@@ -186,7 +186,7 @@ def read_env_file(
         path: where it is.
         origin: who named it, for messages.
         environ: the environment.
-        tops: the known sections.
+        top_sections: the known sections.
 
     Raises:
         ConfigurationError: it cannot be read, a setting is malformed, or another variable has no value.
@@ -213,7 +213,7 @@ def read_env_file(
         values[variable] = REFERENCE.sub(lambda found: known.get(found[1], found[2]), value or "")
     entries: list[SettingsEntry] = []
     for number, found in lines:
-        is_setting = _is_ours(found[1], tops)
+        is_setting = _is_ours(found[1], top_sections)
         # python-dotenv skips a malformed line with a warning in the log; a setting must not get lost.
         if (is_setting or found[1].startswith("TWINSTORE_")) and (found[1] not in values or not found[2]):
             raise _refused(f"{name}, line {number}", "is malformed; write NAME=value")
@@ -222,14 +222,14 @@ def read_env_file(
     return values, entries
 
 
-def read_secrets(directory: Path, origin: str, tops: frozenset[str]) -> Iterator[SettingsEntry]:
+def read_secrets(directory: Path, origin: str, top_sections: frozenset[str]) -> Iterator[SettingsEntry]:
     """Yield the secret files of a directory: each has the name of a variable and holds its value.
 
     Raises:
         ConfigurationError: the directory or one of our files in it cannot be read, or is something else.
     """
     try:
-        names = sorted(entry.name for entry in directory.iterdir() if _is_ours(entry.name, tops))
+        names = sorted(entry.name for entry in directory.iterdir() if _is_ours(entry.name, top_sections))
     except OSError as error:
         problem = f"cannot be read: {error.strerror}; name a directory with a file for each key"
         raise _refused(f"secrets directory {directory} ({origin})", problem) from error

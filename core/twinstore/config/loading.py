@@ -30,7 +30,7 @@ SECRETS_DIR_VARIABLE: Final = "TWINSTORE_SECRETS_DIR"
 ConfigPathLike = str | os.PathLike[str] | None
 ConfigSource = Mapping[str, object] | BaseModel | str | os.PathLike[str] | Settings | None
 
-SHOWN: Final = 200
+MAX_MESSAGE_TEXT: Final = 200
 NO_FILE: Final = f"No settings file was named: {CONFIG_VARIABLE} is unset."
 
 
@@ -69,19 +69,19 @@ def load_settings(
     process = os.environ if environ is None else environ
     named = _named(env_file, "env_file", ENV_FILE_VARIABLE, process)
     tree = key_tree()
-    tops = frozenset(name.casefold() for name in tree)
-    lines, settings = read_env_file(*named, process, tops) if named else ({}, [])
+    top_sections = frozenset(name.casefold() for name in tree)
+    lines, settings = read_env_file(*named, process, top_sections) if named else ({}, [])
     # An environment file is a fallback for the environment, which wins over it.
     variables = {**lines, **process}
     mapping, file, origin = _given(source)
     config = _named(file, "configuration", CONFIG_VARIABLE, variables)
     secrets = _named(secrets_dir, "secrets_dir", SECRETS_DIR_VARIABLE, variables)
     sources = (
-        walk(read_file(*config), f"file {config[0]}", tops) if config else (),
-        read_secrets(*secrets, tops) if secrets else (),
+        walk(read_file(*config), f"file {config[0]}", top_sections) if config else (),
+        read_secrets(*secrets, top_sections) if secrets else (),
         settings,
-        environment(process, tops),
-        walk(mapping, origin, tops),
+        environment(process, top_sections),
+        walk(mapping, origin, top_sections),
     )
     # Each source by itself: a key given twice in one is a mistake, in two of them the later one wins.
     layers = [collect(replace(entry, path=spelled(entry, tree)) for entry in source) for source in sources]
@@ -129,8 +129,8 @@ def _named(given: object, what: str, variable: str, variables: Mapping[str, str]
     # Judged as text: a path has one slash where a connection string has two, and would show the password.
     if "://" in text:
         raise ConfigurationError(
-            f"{name} should be a path, not a connection string ({mask_secret_url(text)[:SHOWN]}); put that "
-            "into a settings file, below Persistence."
+            f"{name} should be a path, not a connection string ({mask_secret_url(text)[:MAX_MESSAGE_TEXT]}); "
+            "put that into a settings file, below Persistence."
         )
     # No system has such a path, and most calls would say so with a ValueError.
     if "\0" in text:

@@ -44,8 +44,8 @@ from twinstore.plugins.modules import built_modules
 from twinstore.plugins.options import ModuleOptions, ModuleSettings
 from twinstore.plugins.settings import BackendSettings
 from twinstore.runtime.secrets import (
-    ALIKE,
     MASK,
+    SIMILARITY_CUTOFF,
     is_secret_key,
     mask_secret_url,
     mentions_secret,
@@ -141,7 +141,9 @@ class Settings:
             (entry for path, entry in found.items() if path == location[: len(path)]),
             next(entry for path, entry in found.items() if path[0] == location[0]),
         )
-        raise ConfigurationError(f"{entry.key} = {_shown(entry)!r} ({entry.source}) is not valid: {message}.")
+        raise ConfigurationError(
+            f"{entry.key} = {_display_value(entry)!r} ({entry.source}) is not valid: {message}."
+        )
 
     @without_locals
     def with_options(self, given: Mapping[str, Mapping[str, object]]) -> Settings:
@@ -200,14 +202,15 @@ class Settings:
 
         Defaults of a driver are shown where the settings name the driver or have a section for it.
         """
-        shown: dict[str, dict[str, object]] = {
-            entry.key: {"value": _shown(entry), "source": entry.source} for entry in self.entries.values()
+        described: dict[str, dict[str, object]] = {
+            entry.key: {"value": _display_value(entry), "source": entry.source}
+            for entry in self.entries.values()
         }
-        spellings = {key.casefold() for key in shown}
+        spellings = {key.casefold() for key in described}
         for path, default in self._defaults():
             if (key := ":".join(path)).casefold() not in spellings:
-                shown[key] = {"value": default, "source": "default"}
-        return dict(sorted(shown.items()))
+                described[key] = {"value": default, "source": "default"}
+        return dict(sorted(described.items()))
 
     def problems(self) -> tuple[str, ...]:
         """Return what drivers refuse in their sections, and what the named ones lack; nothing connects."""
@@ -305,7 +308,7 @@ def _contradiction(first: SettingsEntry, second: SettingsEntry) -> Configuration
     )
 
 
-def _shown(entry: SettingsEntry) -> object:
+def _display_value(entry: SettingsEntry) -> object:
     """Return the value of an entry as a listing may show it."""
     # A text below the key of a secret, or next to it by mistake, may be the secret itself.
     if any(map(resembles_secret_key, entry.path)):
@@ -319,7 +322,7 @@ def _shown(entry: SettingsEntry) -> object:
 def _is_connection(name: str) -> bool:
     """Whether a key is that of a connection string, or meant to be."""
     plain = name.casefold()
-    return plain.endswith(CONNECTION) or bool(get_close_matches(plain, [CONNECTION], 1, ALIKE))
+    return plain.endswith(CONNECTION) or bool(get_close_matches(plain, [CONNECTION], 1, SIMILARITY_CUTOFF))
 
 
 def _masked(value: object) -> object:

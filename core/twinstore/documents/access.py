@@ -25,9 +25,9 @@ from typing_extensions import override
 
 from twinstore.access.defaults import AccessDefaults
 from twinstore.access.errors import duplicate, not_found
-from twinstore.access.protocol import Binding, Moment, UniqueKey
+from twinstore.access.protocol import Binding, ServerClock, UniqueKey
 from twinstore.access.query import Query, holds, key_order, query_of_key
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.access.unit_state import UnitState
 from twinstore.catalog.conditions import Comparison, Condition, Equals
 from twinstore.catalog.row import Row
@@ -36,7 +36,7 @@ from twinstore.documents.rows import amended, content, decode, encode, instant, 
 from twinstore.documents.rows import sort_value as part
 from twinstore.errors import ConcurrencyError
 from twinstore.models.canonical import CanonicalModel
-from twinstore.runtime.forks import Renewable, ending, renew_in_child
+from twinstore.runtime.forks import Renewable, cleanup_unless_forked, renew_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -96,7 +96,7 @@ class DocumentAccess(AccessDefaults):
     def find(
         self, entity: Entity[M], scope: Tenants, keys: Sequence[Key | UniqueKey]
     ) -> tuple[Row[M] | None, ...]:
-        found = self._steps.take(lambda unit: [seen(unit, entity, scope, key) for key in keys])
+        found = self._steps.take(lambda unit: [visible_row(unit, entity, scope, key) for key in keys])
         return tuple(self._decoded(entity, row) for row in found)
 
     @override
@@ -112,7 +112,7 @@ class DocumentAccess(AccessDefaults):
     @override
     def insert(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         wanted = encode(entity, row.model, row.storage)
-        self._steps.take(lambda unit: store(unit, scope, NOTHING, wanted))
+        self._steps.take(lambda unit: store(unit, scope, NO_ROW, wanted))
         return row
 
     @override
@@ -125,7 +125,7 @@ class DocumentAccess(AccessDefaults):
             if held.row is not None and content(held.row) == content(wanted):
                 return
             # An insert is refused for the reason that every insert reports first.
-            store(unit, scope, NOTHING if entity.append_only else held, wanted)
+            store(unit, scope, NO_ROW if entity.append_only else held, wanted)
 
         self._steps.take(replace)
         return row
@@ -170,8 +170,8 @@ class DocumentAccess(AccessDefaults):
             yield self
             return
         unit = self._begin()
-        with ending(unit.rollback):
-            yield type(self)(OneUnit(unit), self._scope, self._entities, self._begin, self._driver)
+        with cleanup_unless_forked(unit.rollback):
+            yield type(self)(SingleUnit(unit), self._scope, self._entities, self._begin, self._driver)
             unit.commit()
 
     def _decoded(self, entity: Entity[M], row: DocumentRow | None) -> Row[M] | None:
@@ -195,7 +195,7 @@ class NoRetryRule:
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
 
-    def __call__(self, rows: Rows, now: Moment) -> Rows:
+    def __call__(self, rows: Rows, now: ServerClock) -> Rows:
         """Apply the rule.
 
         Raises:
@@ -207,7 +207,9 @@ class NoRetryRule:
             raise RuleEndedError(error) from error
 
 
-def seen(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> DocumentRow | None:
+def visible_row(
+    unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey
+) -> DocumentRow | None:
     """Return a row of a scope, found by its key or by a unique value."""
     place = unit.holder(entity, key) if isinstance(key, UniqueKey) else key
     return None if place is None else unit.get(entity, place, scope)
@@ -228,7 +230,7 @@ class HeldRow:
     taken: bool = False
 
 
-NOTHING: Final = HeldRow()
+NO_ROW: Final = HeldRow()
 
 
 def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKey) -> HeldRow:
@@ -242,7 +244,7 @@ def hold(unit: DocumentUnit, entity: Entity, scope: Tenants, key: Key | UniqueKe
     while True:
         if (place := unit.holder(entity, key)) is None:
             unit.hold_value(entity, key)
-        held = NOTHING if place is None else _held(unit, entity, scope, place)
+        held = NO_ROW if place is None else _held(unit, entity, scope, place)
         if unit.holder(entity, key) == place:
             return held
 
@@ -380,7 +382,7 @@ class Steps(Protocol):
         ...
 
 
-class OwnUnits(Steps):
+class UnitPerCall(Steps):
     """Each step is a separate unit: an access without a transaction."""
 
     read_only = False
@@ -403,17 +405,17 @@ class OwnUnits(Steps):
     @override
     def take(self, action: Callable[[DocumentUnit], T]) -> T:
         """Commit the unit of one step at its end."""
-        return repeat(lambda: self._once(action)) if self._repeats else self._once(action)
+        return retry(lambda: self._once(action)) if self._repeats else self._once(action)
 
     def _once(self, action: Callable[[DocumentUnit], T]) -> T:
         unit = self._begin()
-        with ending(unit.rollback):
+        with cleanup_unless_forked(unit.rollback):
             result = action(unit)
             unit.commit()
             return result
 
 
-class OneUnit(Steps):
+class SingleUnit(Steps):
     """All steps belong to one unit, which the caller ends: an access in a transaction."""
 
     in_unit = True
@@ -435,7 +437,7 @@ class OneUnit(Steps):
 
 
 # As long as the memory driver waits, so that competing writers lose alike on both.
-PATIENCE_SECONDS: Final = 5.0
+LOCK_TIMEOUT_SECONDS: Final = 5.0
 
 
 class RowLocks(Renewable):
@@ -445,10 +447,10 @@ class RowLocks(Renewable):
     lock that it could not use. A call outside a unit waits, and then uses the committed row.
     """
 
-    def __init__(self, driver: str, patience: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, driver: str, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
         """Take the name of the driver, for messages, and how long to wait, in seconds."""
         self._driver = driver
-        self._patience = patience
+        self._timeout = timeout
         self.waiting = 0
         self._holders: dict[Hashable, tuple[object, int, bool]] = {}
         # Entered itself and not through the condition, whose ``with`` a signal could leave locked.
@@ -474,7 +476,7 @@ class RowLocks(Renewable):
         """
         thread = get_ident()
         with self._lock:
-            deadline = time.monotonic() + self._patience
+            deadline = time.monotonic() + self._timeout
             while (found := self._holders.get(row, (unit, thread, isolated)))[0] is not unit:
                 _, of_thread, of_caller = found
                 remaining = deadline - time.monotonic()
@@ -615,7 +617,7 @@ def batched(items: Iterator[T], size: int) -> Iterator[list[T]]:
 # Answers a :class:`~twinstore.access.query.Query` from rows, for stores that cannot be asked one.
 
 
-Rank = tuple[int, str | int | datetime]
+OrderValue = tuple[int, str | int | datetime]
 
 
 def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
@@ -625,33 +627,33 @@ def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
 
 def first_rows(rows: Iterable[DocumentRow], order: tuple[SortKey, ...], count: int) -> list[DocumentRow]:
     """Return the first rows of a stream in an order; no more than so many are in memory."""
-    return nsmallest(count, rows, key=lambda row: Standing(row, order))
+    return nsmallest(count, rows, key=lambda row: SortPosition(row, order))
 
 
 def first_keys(rows: Iterable[DocumentRow], order: tuple[SortKey, ...], count: int) -> list[Key]:
     """Return the keys of the first rows of a stream in an order; of the rows one is in memory at a time."""
-    found = nsmallest(count, ((Standing(row, order), row.key) for row in rows), key=itemgetter(0))
+    found = nsmallest(count, ((SortPosition(row, order), row.key) for row in rows), key=itemgetter(0))
     return [key for _, key in found]
 
 
 @total_ordering
-class Standing:
+class SortPosition:
     """The position of a row in an order, comparable with the others."""
 
     __slots__ = ("_parts",)
 
     def __init__(self, row: DocumentRow, order: tuple[SortKey, ...]) -> None:
-        self._parts = tuple((rank(part(row, key)), key.descending) for key in order)
+        self._parts = tuple((order_value(part(row, key)), key.descending) for key in order)
 
     @override
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Standing) and self._parts == other._parts
+        return isinstance(other, SortPosition) and self._parts == other._parts
 
     @override
     def __hash__(self) -> int:
         return hash(self._parts)
 
-    def __lt__(self, other: Standing) -> bool:
+    def __lt__(self, other: SortPosition) -> bool:
         for (mine, descending), (theirs, _) in zip(self._parts, other._parts, strict=True):
             if mine != theirs:
                 return (mine > theirs) if descending else (mine < theirs)
@@ -663,7 +665,7 @@ def ordered(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
     found = [row for row in rows if matches(row, query)]
     # Sorting is stable, so the least significant key comes first.
     for key in reversed(query.order):
-        found.sort(key=lambda row, key=key: rank(part(row, key)), reverse=key.descending)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        found.sort(key=lambda row, key=key: order_value(part(row, key)), reverse=key.descending)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     return found
 
 
@@ -684,13 +686,13 @@ def is_true(condition: Condition, row: DocumentRow) -> bool:
 def follows(row: DocumentRow, order: tuple[SortKey, ...], after: tuple[SortValue, ...]) -> bool:
     """Whether a row comes strictly after a sort key."""
     for key, bound in zip(order, after, strict=True):
-        mine, other = rank(part(row, key)), rank(bound)
+        mine, other = order_value(part(row, key)), order_value(bound)
         if mine != other:
             return (mine > other) is not key.descending
     return False
 
 
-def rank(value: SortValue) -> Rank:
+def order_value(value: SortValue) -> OrderValue:
     """Return a value that is comparable with every other: nulls first, then text, instants and numbers."""
     if value is None:  # first in every store
         return (0, "")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from typing_extensions import override
 
 from twinstore.access.scope import UNBOUND
-from twinstore.documents.access import DocumentAccess, OneUnit, OwnUnits
+from twinstore.documents.access import DocumentAccess, SingleUnit, UnitPerCall
 from twinstore.plugins.access_backend import AccessBackend
-from twinstore.runtime.forks import ending
+from twinstore.runtime.forks import cleanup_unless_forked
 
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access
@@ -77,13 +77,13 @@ class DocumentBackend(AccessBackend[R]):
 
     @override
     def unbound(self) -> Access:
-        return self.access_by(OwnUnits(self.begin, unbound=True, repeats=self.repeats), UNBOUND)
+        return self.access_by(UnitPerCall(self.begin, unbound=True, repeats=self.repeats), UNBOUND)
 
     @contextmanager
     @override
     def open_session(self, scope: Scope, *, causal_consistency: bool) -> Generator[Access]:
         del causal_consistency  # reads always see earlier writes
-        steps = OwnUnits(self.begin, repeats=self.repeats)
+        steps = UnitPerCall(self.begin, repeats=self.repeats)
         try:
             yield self.access_by(steps, scope)
         finally:
@@ -93,14 +93,14 @@ class DocumentBackend(AccessBackend[R]):
     @override
     def open_transaction(self, scope: Scope, *, read_only: bool) -> Generator[Access]:
         unit = self.begin(read_only=read_only, isolated=True)
-        with ending(unit.rollback):
-            yield self.access_by(OneUnit(unit), scope)
+        with cleanup_unless_forked(unit.rollback):
+            yield self.access_by(SingleUnit(unit), scope)
             # Inside the block, whose end rolls back: after a commit that does nothing any more.
             unit.commit()
 
     @override
     def join(self, handle: object, scope: Scope) -> Access:
-        return self.access_by(OneUnit(self.joined(handle)), scope)
+        return self.access_by(SingleUnit(self.joined(handle)), scope)
 
     def access_by(self, steps: Steps, scope: Scope) -> Access:
         """Return an access that takes its steps in some units."""

@@ -20,16 +20,16 @@ from typing_extensions import override
 from twinstore.access.query import Query, key_order
 from twinstore.access.scope import UNBOUND
 from twinstore.bulk.parts import VIEW, WriteCounts
-from twinstore.bulk.port import BulkPort, BulkView, Conflict, RangeWriter, Rejected, Survey
-from twinstore.bulk.unique_moves import obstacles, reason_of_obstacle
+from twinstore.bulk.port import BulkPort, BulkView, Conflict, Inventory, RangeWriter, Rejected
+from twinstore.bulk.unique_moves import conflict_reason, unique_conflicts
 from twinstore.catalog.keys import KeyRange, can_bound
 from twinstore.catalog.tenancy import ALL_TENANTS, label_of
-from twinstore.documents.access import HeldRow, OneUnit, batched, discard, hold, scope_of, store, unowned
+from twinstore.documents.access import HeldRow, SingleUnit, batched, discard, hold, scope_of, store, unowned
 from twinstore.documents.rows import content, encode, record_of, scan_row
 from twinstore.errors import DuplicateError, NotFoundError
 from twinstore.migrations.migration import MigrationState
 from twinstore.models.fields import parse_timestamp
-from twinstore.runtime.forks import ending, of_one_process
+from twinstore.runtime.forks import cleanup_unless_forked, guard_stream
 
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Opener(Protocol):
+class BulkBackend(Protocol):
     """What the bulk port needs of a backend, whatever its repositories are."""
 
     @property
@@ -77,7 +77,7 @@ class DocumentBulk(BulkPort):
 
     def __init__(
         self,
-        backend: Opener,
+        backend: BulkBackend,
         entities: Sequence[Entity],
         *,
         identity: str,
@@ -119,11 +119,11 @@ class DocumentBulk(BulkPort):
         return self._entities
 
     @override
-    def survey(self) -> tuple[Survey, ...]:
+    def inventory(self) -> tuple[Inventory, ...]:
         """Return what there is of each entity: all once a migration is applied, or where there is none."""
         status = self._backend.initializer.status()
         present = not status or any(item.state is MigrationState.APPLIED for item in status)
-        return tuple(Survey(entity=entity.name, present=present) for entity in self._entities)
+        return tuple(Inventory(entity=entity.name, present=present) for entity in self._entities)
 
     @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
@@ -135,7 +135,7 @@ class DocumentBulk(BulkPort):
     @override
     def now(self) -> datetime:
         unit = self._backend.begin(read_only=True)
-        with ending(unit.rollback):
+        with cleanup_unless_forked(unit.rollback):
             return unit.now()
 
     @override
@@ -162,7 +162,7 @@ class DocumentBulk(BulkPort):
         if as_of is not None:
             self._backend.capabilities.require("point_in_time_reads")
         unit = self._backend.begin(read_only=True, isolated=True)
-        with ending(unit.rollback):
+        with cleanup_unless_forked(unit.rollback):
             yield self._view(unit)
 
     def _view(self, unit: DocumentUnit) -> DocumentView:
@@ -175,8 +175,8 @@ class DocumentBulk(BulkPort):
         """Open a writer; its one unit needs no separate ``check``."""
         del check
         unit = self._backend.begin()
-        with ending(unit.rollback):
-            access = self._backend.access_by(OneUnit(unit), UNBOUND)
+        with cleanup_unless_forked(unit.rollback):
+            access = self._backend.access_by(SingleUnit(unit), UNBOUND)
             yield DocumentWriter(unit, access, entity, self._entities, on_conflict)
 
     @override
@@ -200,7 +200,7 @@ class DocumentView(BulkView):
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
         rows = self._paged(entity, within, tenant_id, batch_size)
-        return of_one_process(batched((record_of(row, self._unit.driver) for row in rows), batch_size), VIEW)
+        return guard_stream(batched((record_of(row, self._unit.driver) for row in rows), batch_size), VIEW)
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
@@ -215,13 +215,13 @@ class DocumentView(BulkView):
         rows = self._unit.scan(entity, within, scope_of(tenant_id))
         # One statement where the copy reads page by page: a fault in paging would hide rows from both
         # otherwise.
-        return of_one_process(batched(map(self._shown, rows), batch_size), VIEW)
+        return guard_stream(batched(map(self._scanned, rows), batch_size), VIEW)
 
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        return map(self._shown, self._single(entity, keys))
+        return map(self._scanned, self._single(entity, keys))
 
-    def _shown(self, row: DocumentRow) -> ScanRow:
+    def _scanned(self, row: DocumentRow) -> ScanRow:
         return scan_row(row)
 
     def _paged(
@@ -297,12 +297,12 @@ class DocumentWriter(RangeWriter):
 
     @override
     def flush(self) -> ImportOutcome:
-        self._settle()
+        self._write_pending()
         return self._counts.outcome()
 
     @override
     def commit(self) -> None:
-        self._settle()
+        self._write_pending()
         self._unit.commit()
 
     def _write(self, record: Record) -> None:
@@ -333,19 +333,19 @@ class DocumentWriter(RangeWriter):
         except NotFoundError as error:
             self._counts.rejected.append(Rejected(record, error.message))
         else:
-            self._note(held, row)
+            self._count_written(held, row)
 
-    def _note(self, held: HeldRow, row: DocumentRow) -> None:
+    def _count_written(self, held: HeldRow, row: DocumentRow) -> None:
         if held.row is not None:
             self._counts.conflicts.append(Conflict(row.key, row.owner, overwritten=True))
         self._counts.written[label_of(row.owner)] += 1
 
-    def _settle(self) -> None:
+    def _write_pending(self) -> None:
         """Write the rows whose unique values move between them; name what is in the way of the others."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        found = obstacles(self._access, self._entity, [record for record, _, _ in waiting])
+        found = unique_conflicts(self._access, self._entity, [record for record, _, _ in waiting])
         free = [(held, row) for record, held, row in waiting if record.key not in found]
         for held, row in free:
             # All of them first, so that every value is free when it is wanted; their children stay.
@@ -353,9 +353,9 @@ class DocumentWriter(RangeWriter):
                 self._unit.delete(self._entity, row.key)
         for held, row in free:
             store(self._unit, ALL_TENANTS, held, row)
-            self._note(held, row)
+            self._count_written(held, row)
         self._counts.rejected += [
-            Rejected(record, reason_of_obstacle(self._entity, found[record.key]))
+            Rejected(record, conflict_reason(self._entity, found[record.key]))
             for record, _, _ in waiting
             if record.key in found
         ]

@@ -89,7 +89,7 @@ class OneTable:
         by_name = partial(self.expression, entity)
         where = [self.visible(entity, query.scope, source), SqlText.conditions(query, by_name, as_text)]
         order = f"{SqlText.order(query, by_name)} LIMIT {limit}"
-        return reading(source, SqlText.joined(where, " AND "), order, template)
+        return select_rows(source, SqlText.joined(where, " AND "), order, template)
 
     def scan(self, entity: Entity, within: KeyRange, scope: Tenants, source: str = "rows") -> SqlText:
         """Return the statement of a whole range, in the order of the key."""
@@ -97,7 +97,9 @@ class OneTable:
         marks = ", ".join("?" for _ in entity.key)
         bounds = [(">=", within.lower), ("<", within.upper)]
         where = [SqlText(f"({fields}) {sign} ({marks})", key) for sign, key in bounds if key is not None]
-        return reading(source, SqlText.joined([self.visible(entity, scope, source), *where], " AND "), fields)
+        return select_rows(
+            source, SqlText.joined([self.visible(entity, scope, source), *where], " AND "), fields
+        )
 
     def visible(self, entity: Entity, scope: Tenants, source: str = "rows") -> SqlText:
         """Return the condition of the rows of an entity that are seen in a scope."""
@@ -144,7 +146,7 @@ class OneTable:
         return Script(f"{entity.name}.{name}", text)
 
 
-def reading(source: str, where: SqlText, order: str, template: str = READ) -> SqlText:
+def select_rows(source: str, where: SqlText, order: str, template: str = READ) -> SqlText:
     """Return the statement that reads the rows of a table or view."""
     return SqlText(template.format(source=source, where=where.text, order=order), where.values)
 
@@ -160,8 +162,8 @@ def as_text(value: object) -> object:
 
 OPERATORS: Final = {After: ">", Before: "<", AtMost: "<=", AtLeast: ">="}
 # Not TRUE and FALSE, which some servers do not have.
-EVERYTHING: Final = "1 = 1"
-NOTHING: Final = "1 = 0"
+ALWAYS_TRUE: Final = "1 = 1"
+ALWAYS_FALSE: Final = "1 = 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ class SqlText:
     @classmethod
     def joined(cls, parts: list[Self], between: str) -> Self:
         """Return the parts as one; without any: a condition that is always true."""
-        text = between.join(part.text for part in parts) or EVERYTHING
+        text = between.join(part.text for part in parts) or ALWAYS_TRUE
         return cls(text, tuple(value for part in parts for value in part.values))
 
     @classmethod
@@ -206,7 +208,7 @@ class SqlText:
                 return cls(f"{expression} = ?", (value(item.value),))
             # An empty list of IN is an error in most SQL.
             case OneOf(_, ()):
-                return cls(NOTHING)
+                return cls(ALWAYS_FALSE)
             case OneOf():
                 marks = ", ".join("?" for _ in item.values)
                 return cls(f"{expression} IN ({marks})", tuple(map(value, item.values)))
@@ -230,13 +232,13 @@ class SqlText:
         """Return which rows come strictly after a sort key: beyond it in one part, equal in those before."""
         # Not one comparison of rows: directions differ from part to part, and nothing compares with NULL.
         equal: list[Self] = []
-        ways: list[Self] = []
+        alternatives: list[Self] = []
         for key, bound in zip(order, after, strict=True):
             name = column(key.field)
             beyond = cls._beyond(name, bound, value, descending=key.descending)
-            ways.append(cls.joined([*equal, beyond], " AND "))
+            alternatives.append(cls.joined([*equal, beyond], " AND "))
             equal.append(cls(f"{name} IS NULL") if bound is None else cls(f"{name} = ?", (value(bound),)))
-        either = cls.joined(ways, " OR ")
+        either = cls.joined(alternatives, " OR ")
         return cls(f"({either.text})", either.values)
 
     @classmethod
@@ -245,7 +247,7 @@ class SqlText:
     ) -> Self:
         """Return what lies beyond one value; absent values come first, so last when descending."""
         if bound is None:
-            return cls(NOTHING) if descending else cls(f"{name} IS NOT NULL")
+            return cls(ALWAYS_FALSE) if descending else cls(f"{name} IS NOT NULL")
         if descending:
             return cls(f"({name} < ? OR {name} IS NULL)", (value(bound),))
         return cls(f"{name} > ?", (value(bound),))

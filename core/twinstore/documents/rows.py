@@ -21,7 +21,7 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.models import json_text
 from twinstore.models.canonical import CanonicalModel, decode_stored
 from twinstore.models.fields import parse_timestamp
-from twinstore.models.shapes import lossy_map, names_lost
+from twinstore.models.shapes import lossy_map, lossy_map_reason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -230,7 +230,7 @@ def record_of(row: DocumentRow, driver: str) -> Record:
         record.error, record.original = error.message, extended_json(row)
         return record
     if (path := lossy_map(row.document, model)) is not None:
-        record.error, record.original = names_lost(path), extended_json(row)
+        record.error, record.original = lossy_map_reason(path), extended_json(row)
         return record
     record.model = model
     return record
@@ -251,8 +251,8 @@ def scan_row(row: DocumentRow) -> ScanRow:
 
 def content(row: DocumentRow) -> bytes:
     """Return the bytes that are equal exactly when two rows hold the same; see :class:`ScanRow`."""
-    shown = {"doc": plain(row, row.document), "storage": plain(row, row.markers)}
-    return json_text.dumps_sorted(shown)
+    parts = {"doc": plain(row, row.document), "storage": plain(row, row.markers)}
+    return json_text.dumps_sorted(parts)
 
 
 def extended_json(row: DocumentRow) -> str:

@@ -225,7 +225,7 @@ class Absence:
 
 
 # Also where the model would fill in something that no program knows: then it decides.
-MUST_BE_THERE = Absence(Presence.REQUIRED)
+REQUIRED_FIELD = Absence(Presence.REQUIRED)
 
 
 def absence_of(info: FieldInfo, node: Node, cls: type, *, optional: bool) -> Absence:
@@ -278,26 +278,26 @@ def _is_empty(absence: Absence, node: Node) -> bool:
 
 def _absence(info: FieldInfo, node: Node, cls: type, *, optional: bool) -> Absence:
     if info.validate_default:
-        return MUST_BE_THERE
+        return REQUIRED_FIELD
     if info.default_factory is not None:
         is_map = info.default_factory is dict and node.kind in {NodeKind.MAP, NodeKind.JSON}
-        return Absence(Presence.DEFAULT, b"{}") if is_map else MUST_BE_THERE
+        return Absence(Presence.DEFAULT, b"{}") if is_map else REQUIRED_FIELD
     default: object = info.default
     if default is PydanticUndefined:
-        return MUST_BE_THERE
+        return REQUIRED_FIELD
     if default is None:
-        return Absence(Presence.OPTIONAL) if optional else MUST_BE_THERE
+        return Absence(Presence.OPTIONAL) if optional else REQUIRED_FIELD
     return _with_default(default, node, cls)
 
 
 def _with_default(default: object, node: Node, cls: type) -> Absence:
     """Return what a default means, as the model writes it; pydantic does not look at defaults."""
     if type(default) is not cls:
-        return MUST_BE_THERE
+        return REQUIRED_FIELD
     if isinstance(default, CanonicalModel):
         return Absence(Presence.DEFAULT, CanonicalJsonSerializer.serialize(default))
     number = _number(default, node)
-    return MUST_BE_THERE if number is None else Absence(Presence.DEFAULT, json_text.dumps(default), number)
+    return REQUIRED_FIELD if number is None else Absence(Presence.DEFAULT, json_text.dumps(default), number)
 
 
 def _number(default: object, node: Node) -> int | None:
@@ -323,7 +323,7 @@ def _number(default: object, node: Node) -> int | None:
 
 
 # The configuration of which the wire form of a value does not depend, or only by names, which are read.
-HARMLESS: Final = frozenset(
+IGNORED_CONFIG: Final = frozenset(
     {"title", "alias_generator", "json_schema_extra", "use_attribute_docstrings", "protected_namespaces"}
 )
 # What would run in addition to the fields, or in place of them.
@@ -366,7 +366,7 @@ def check_class(model: type[CanonicalModel]) -> None:
 def _configured(model: type[CanonicalModel]) -> Iterator[str]:
     ours: dict[str, object] = {**CanonicalModel.model_config}
     theirs: dict[str, object] = {**model.model_config}
-    for key in sorted((ours.keys() | theirs.keys()) - HARMLESS):
+    for key in sorted((ours.keys() | theirs.keys()) - IGNORED_CONFIG):
         if key not in ours or key not in theirs or ours[key] != theirs[key]:
             yield f"has the configuration {key}"
 
@@ -388,16 +388,16 @@ def _decorated(model: type[CanonicalModel]) -> Iterator[str]:
         body = body_of(base)
         if issubclass(base, BaseModel) and not issubclass(base, CanonicalModel):
             yield f"has the base {base.__name__}, which is not a CanonicalModel"
-        for name in body.acts:
+        for name in body.hooks:
             yield f"has the validator, serializer or computed field {name}"
         kept = kept if body.kept is None else body.kept
     if model.rules != kept:
         yield "has rules that it does not keep"
 
 
-def names_asked_without(model: type[CanonicalModel]) -> frozenset[str]:
+def names_when_missing(model: type[CanonicalModel]) -> frozenset[str]:
     """Return the wire names without which a validator of the model changes what it is given."""
-    return frozenset(name for base in _bases(model) for name in body_of(base).asked)
+    return frozenset(name for base in _bases(model) for name in body_of(base).when_missing)
 
 
 def check_field(info: FieldInfo) -> None:

@@ -20,16 +20,16 @@ from twinstore.fast.constraints import (
     check_class,
     check_field,
     flagged,
-    names_asked_without,
+    names_when_missing,
     nested_metadata,
     text_node,
     whole_node,
 )
 from twinstore.fast.nodes import (
     ABSENT_NODE,
-    KEPT_ORDER,
     LOWER_KEYS,
     NO_LIMIT,
+    PRESERVE_ORDER,
     ListRule,
     Node,
     NodeField,
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
     from twinstore.models.rules import ModelRule
 
-MOST_TEXTS: Final = 255
-ORDERLY: Final = frozenset({NodeKind.TEXT, NodeKind.INT, NodeKind.INSTANT, NodeKind.ENUM})
+MAX_TEXTS: Final = 255
+SORTABLE: Final = frozenset({NodeKind.TEXT, NodeKind.INT, NodeKind.INSTANT, NodeKind.ENUM})
 # What a model does with the names and values of a map of texts; the names rise in any case.
 MAPS: Final[Mapping[object, tuple[TextFlag, TextFlag]]] = {
     sorted_map: (TextFlag.NONE, TextFlag.NONE),
@@ -75,7 +75,7 @@ MAPS: Final[Mapping[object, tuple[TextFlag, TextFlag]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Variety:
+class NodeContext:
     """How a model is known at its place.
 
     Attributes:
@@ -87,7 +87,7 @@ class Variety:
     ranks: tuple[tuple[str, tuple[Enum, ...]], ...] = ()
 
 
-PLAIN: Final = Variety()
+PLAIN: Final = NodeContext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Deriver:
             self.nodes.append(node)
         return number
 
-    def model(self, cls: type[CanonicalModel], variety: Variety = PLAIN) -> Node:
+    def model(self, cls: type[CanonicalModel], context: NodeContext = PLAIN) -> Node:
         """Return the node of a model.
 
         Raises:
@@ -145,12 +145,12 @@ class Deriver:
             raise UnrecognisedError("holds itself", cls.__name__)
         check_class(cls)
         self._open.append(cls)
-        node = self._object(cls, variety)
+        node = self._object(cls, context)
         self._open.pop()
         return node
 
-    def _object(self, cls: type[CanonicalModel], variety: Variety) -> Node:
-        ranks, there = dict(variety.ranks), variety.there | names_asked_without(cls)
+    def _object(self, cls: type[CanonicalModel], context: NodeContext) -> Node:
+        ranks, there = dict(context.ranks), context.there | names_when_missing(cls)
         fields = [self._field(cls, name, ranks.get(name)) for name in cls.model_fields]
         names = [field.name for field in fields]
         if len({*names}) < len(names) or not there <= {*names}:
@@ -209,7 +209,9 @@ class Deriver:
         if metadata:
             node = self.nodes[value.node]
             if metadata != (AfterValidator(empty_to_none),) or node.kind is not NodeKind.TEXT:
-                raise UnrecognisedError(f"has {told(metadata)} around a union, which no program knows")
+                raise UnrecognisedError(
+                    f"has {describe_metadata(metadata)} around a union, which no program knows"
+                )
             value = replace(value, node=self.add(flagged(node, TextFlag.NONEMPTY)))
         return replace(value, optional=True)
 
@@ -220,7 +222,7 @@ class Deriver:
         if node is None and not metadata and issubclass(cls, StrEnum):
             node = enum_node(cls, ranks)
         if node is None:
-            what = told(metadata)
+            what = describe_metadata(metadata)
             raise UnrecognisedError(f"is of the type {cls.__name__} with {what}, which no program knows")
         return self.add(node)
 
@@ -235,10 +237,12 @@ class Deriver:
         if metadata:
             function = only_function(metadata)
             if function not in MAPS or item.kind is not NodeKind.TEXT:
-                raise UnrecognisedError(f"is a map with {told(metadata)}, which no program knows")
+                raise UnrecognisedError(
+                    f"is a map with {describe_metadata(metadata)}, which no program knows"
+                )
             of_names, of_values = MAPS[function]
             key, item = flagged(key, of_names), flagged(item, of_values)
-        order = 0 if metadata else KEPT_ORDER
+        order = 0 if metadata else PRESERVE_ORDER
         return self.add(Node(kind=NodeKind.MAP, flags=order, low=self.add(key), item=self.add(item)))
 
     def _list(self, plain: object, metadata: Metadata) -> int:
@@ -256,15 +260,17 @@ class Deriver:
     def _ordered(self, item: object, order: Ordered) -> int:
         plain, metadata = unwrapped(item, ())
         if metadata or not isinstance(plain, type) or not issubclass(plain, CanonicalModel):
-            raise UnrecognisedError(f"is an ordered list with {told(metadata)}, which no program knows")
+            raise UnrecognisedError(
+                f"is an ordered list with {describe_metadata(metadata)}, which no program knows"
+            )
         unique: tuple[str, ...] = () if order.unique is None else (order.unique.field,)
         names = list(plain.model_fields)
         by = [key.field if isinstance(key, Ranked) else key for key in order.by]
         wires = frozenset(wire_name(name, plain.model_fields[name]) for name in (*by, *unique))
         ranks = tuple((key.field, key.members) for key in order.by if isinstance(key, Ranked))
-        entry = self.model(plain, Variety(wires, ranks))
+        entry = self.model(plain, NodeContext(wires, ranks))
         for name in (*by, *unique):
-            if self.nodes[entry.fields[names.index(name)].node].kind not in ORDERLY:
+            if self.nodes[entry.fields[names.index(name)].node].kind not in SORTABLE:
                 raise UnrecognisedError(f"is ordered by {name}, which no program compares")
         ranked = {name for name, _ in ranks}
         is_first = bool(unique) and unique[0] == by[0]
@@ -285,7 +291,7 @@ class Deriver:
         self, cls: type[CanonicalModel], rule: ModelRule, fields: Sequence[NodeField]
     ) -> Iterator[str]:
         """Yield the fields with a default of which a rule would have to know more than its number."""
-        for item in seen_in(cls, rule):
+        for item in model_rule_inputs(cls, rule):
             path, node = self._find(cls, fields, item.name)
             field = fields[path[0]]
             is_counted = len(path) == 1 and item.kinds <= COUNTED and node.kind in COUNTED
@@ -317,14 +323,14 @@ class Deriver:
         return (number, *path), found
 
 
-def seen_in(cls: type[CanonicalModel], rule: ModelRule) -> tuple[Seen, ...]:
+def model_rule_inputs(cls: type[CanonicalModel], rule: ModelRule) -> tuple[RuleInput, ...]:
     """Return what a rule of a model looks at.
 
     Raises:
         UnrecognisedError: no program evaluates such a rule.
     """
     try:
-        _, seen = seen_by(rule)
+        _, seen = rule_inputs(rule)
     except UnrecognisedError as error:
         raise UnrecognisedError(str(error), cls.__name__) from error
     return seen
@@ -415,7 +421,7 @@ def enum_node(cls: type[StrEnum], ranks: tuple[Enum, ...] | None) -> Node:
     Raises:
         UnrecognisedError: it has custom handling of its members.
     """
-    if hasattr(cls, "__get_pydantic_core_schema__") or len(cls) > MOST_TEXTS:
+    if hasattr(cls, "__get_pydantic_core_schema__") or len(cls) > MAX_TEXTS:
         raise UnrecognisedError(f"is of the type {cls.__name__}, which no program knows")
     order = tuple(ranks or cls)
     texts: list[NodeText] = []
@@ -439,25 +445,25 @@ def list_rule(kind: NodeKind, metadata: Metadata) -> ListRule:
         return ListRule.SET
     if metadata == (AfterValidator(without_repeats),) and kind in {NodeKind.TEXT, NodeKind.INT}:
         return ListRule.DISTINCT
-    raise UnrecognisedError(f"is a list with {told(metadata)}, which no program knows")
+    raise UnrecognisedError(f"is a list with {describe_metadata(metadata)}, which no program knows")
 
 
-def told(things: tuple[object, ...]) -> str:
+def describe_metadata(things: tuple[object, ...]) -> str:
     """Return an item of the metadata of an annotation as a message names it."""
     names = (getattr(getattr(item, "func", item), "__name__", type(item).__name__) for item in things)
     return " and ".join(names) or "no constraint"
 
 
-Wanted = frozenset[NodeKind]
-NUMBER: Final[Wanted] = frozenset({NodeKind.INT})
-LISTS: Final[Wanted] = frozenset({NodeKind.LIST})
-INSTANTS: Final[Wanted] = frozenset({NodeKind.INSTANT})
-ENUMS: Final[Wanted] = frozenset({NodeKind.ENUM})
-FLAGS: Final[Wanted] = frozenset({NodeKind.FLAG})
-TEXTS: Final[Wanted] = frozenset({NodeKind.TEXT})
-ANY: Final[Wanted] = frozenset(NodeKind)
+NodeKinds = frozenset[NodeKind]
+NUMBER: Final[NodeKinds] = frozenset({NodeKind.INT})
+LISTS: Final[NodeKinds] = frozenset({NodeKind.LIST})
+INSTANTS: Final[NodeKinds] = frozenset({NodeKind.INSTANT})
+ENUMS: Final[NodeKinds] = frozenset({NodeKind.ENUM})
+FLAGS: Final[NodeKinds] = frozenset({NodeKind.FLAG})
+TEXTS: Final[NodeKinds] = frozenset({NodeKind.TEXT})
+ANY: Final[NodeKinds] = frozenset(NodeKind)
 # Of these a rule sees the default by its number alone.
-COUNTED: Final[Wanted] = NUMBER | LISTS | ENUMS | FLAGS
+COUNTED: Final[NodeKinds] = NUMBER | LISTS | ENUMS | FLAGS
 KNOWN: Final = frozenset(
     {
         rules.FieldAtMost,
@@ -477,21 +483,21 @@ KNOWN: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RuleInput:
     """A field that a rule looks at: its dotted Python name, and of which kinds it may be.
 
     ``members`` are those of its enumeration that the rule names.
     """
 
     name: str
-    kinds: Wanted
+    kinds: NodeKinds
     members: tuple[Enum, ...] = ()
 
 
-Sight = tuple[RuleOp, tuple[Seen, ...]]
+RuleInputs = tuple[RuleOp, tuple[RuleInput, ...]]
 
 
-def seen_by(rule: ModelRule) -> Sight:
+def rule_inputs(rule: ModelRule) -> RuleInputs:
     """Return the kind of a rule and what it looks at, in the order of ``NodeRule``.
 
     Raises:
@@ -500,40 +506,43 @@ def seen_by(rule: ModelRule) -> Sight:
     # By the very class: one below it may mean something else.
     if type(rule) not in KNOWN:
         raise UnrecognisedError(f"has the rule {rule.code} ({type(rule).__name__}), which no program knows")
-    return _seen_presence(rule) or _seen_numbers(rule) or _seen_values(rule)
+    return _presence_inputs(rule) or _number_inputs(rule) or _value_inputs(rule)
 
 
-def _seen_numbers(rule: ModelRule) -> Sight | None:
+def _number_inputs(rule: ModelRule) -> RuleInputs | None:
     match rule:
         case rules.FieldAtMost():
-            return RuleOp.FIELD_AT_MOST, (Seen(rule.field, NUMBER), Seen(rule.limit, NUMBER))
+            return RuleOp.FIELD_AT_MOST, (RuleInput(rule.field, NUMBER), RuleInput(rule.limit, NUMBER))
         case rules.SumAtMost():
-            parts = tuple(Seen(name, NUMBER) for name in rule.fields)
-            return RuleOp.SUM_AT_MOST, (Seen(rule.limit, NUMBER), *parts)
+            parts = tuple(RuleInput(name, NUMBER) for name in rule.fields)
+            return RuleOp.SUM_AT_MOST, (RuleInput(rule.limit, NUMBER), *parts)
         case rules.LengthAtMost():
-            return RuleOp.LENGTH_AT_MOST, (Seen(rule.field, LISTS), Seen(rule.limit, NUMBER))
+            return RuleOp.LENGTH_AT_MOST, (RuleInput(rule.field, LISTS), RuleInput(rule.limit, NUMBER))
         case _:
             return None
 
 
-def _seen_values(rule: ModelRule) -> Sight:
+def _value_inputs(rule: ModelRule) -> RuleInputs:
     match rule:
         case rules.NotBefore():
-            earlier = tuple(Seen(name, INSTANTS) for name in rule.earlier)
-            return RuleOp.NOT_BEFORE, (Seen(rule.field, INSTANTS), *earlier)
+            earlier = tuple(RuleInput(name, INSTANTS) for name in rule.earlier)
+            return RuleOp.NOT_BEFORE, (RuleInput(rule.field, INSTANTS), *earlier)
         case rules.RequiresEntry():
-            pairs = ((Seen(rule.by, ENUMS, (member,)), Seen(name, LISTS)) for member, name in rule.entries)
+            pairs = (
+                (RuleInput(rule.by, ENUMS, (member,)), RuleInput(name, LISTS))
+                for member, name in rule.entries
+            )
             return RuleOp.REQUIRES_ENTRY, tuple(seen for pair in pairs for seen in pair)
         case rules.EqualOrAbsent():
-            return RuleOp.EQUAL_OR_ABSENT, (Seen(rule.field, TEXTS), Seen(rule.other, TEXTS))
+            return RuleOp.EQUAL_OR_ABSENT, (RuleInput(rule.field, TEXTS), RuleInput(rule.other, TEXTS))
         case rules.EqualExactlyIn():
-            field = Seen(rule.field, ENUMS, (rule.value,))
-            return RuleOp.EQUAL_EXACTLY_IN, (field, Seen(rule.by, ENUMS, rule.members))
+            field = RuleInput(rule.field, ENUMS, (rule.value,))
+            return RuleOp.EQUAL_EXACTLY_IN, (field, RuleInput(rule.by, ENUMS, rule.members))
         case _:
             raise AssertionError(rule)  # met by programmers only
 
 
-def _seen_presence(rule: ModelRule) -> Sight | None:
+def _presence_inputs(rule: ModelRule) -> RuleInputs | None:
     match rule:
         case rules.PresentExactlyIn():
             op = RuleOp.PRESENT_EXACTLY_IN
@@ -542,12 +551,12 @@ def _seen_presence(rule: ModelRule) -> Sight | None:
         case rules.AbsentIn():
             op = RuleOp.ABSENT_IN
         case rules.PresentExactlyWhen():
-            return RuleOp.PRESENT_EXACTLY_WHEN, (Seen(rule.field, ANY), Seen(rule.flag, FLAGS))
+            return RuleOp.PRESENT_EXACTLY_WHEN, (RuleInput(rule.field, ANY), RuleInput(rule.flag, FLAGS))
         case rules.AllOrNone():
-            return RuleOp.ALL_OR_NONE, tuple(Seen(name, ANY) for name in rule.fields)
+            return RuleOp.ALL_OR_NONE, tuple(RuleInput(name, ANY) for name in rule.fields)
         case _:
             return None
-    return op, (Seen(rule.field, ANY), Seen(rule.by, ENUMS, rule.members))
+    return op, (RuleInput(rule.field, ANY), RuleInput(rule.by, ENUMS, rule.members))
 
 
 def rule_node(rule: ModelRule, find: Callable[[str], tuple[tuple[int, ...], Node]]) -> NodeRule:
@@ -560,7 +569,7 @@ def rule_node(rule: ModelRule, find: Callable[[str], tuple[tuple[int, ...], Node
     Raises:
         UnrecognisedError: no program evaluates such a rule, or not about such fields.
     """
-    op, seen = seen_by(rule)
+    op, seen = rule_inputs(rule)
     found = [(item, *find(item.name)) for item in seen]
     for item, _, node in found:
         if node.kind not in item.kinds:
@@ -568,6 +577,6 @@ def rule_node(rule: ModelRule, find: Callable[[str], tuple[tuple[int, ...], Node
     return NodeRule(op, tuple(Operand(path, _positions(item, node)) for item, path, node in found))
 
 
-def _positions(seen: Seen, node: Node) -> tuple[int, ...]:
+def _positions(seen: RuleInput, node: Node) -> tuple[int, ...]:
     texts = [item.text for item in node.texts]
     return tuple(texts.index(member.value) for member in seen.members)

@@ -31,7 +31,7 @@ Number = ctypes.c_int64
 MOST_CELLS: Final = 100_000
 COUNT: Final = struct.Struct("<q")
 LENGTH: Final = struct.Struct("<I")
-ASKED: Final = struct.Struct("<II")
+REQUEST_HEADER: Final = struct.Struct("<II")
 CELL: Final = struct.Struct("<II4Q6Q")
 HALF: Final = 64
 DIGEST_BYTES: Final = 32
@@ -59,12 +59,12 @@ class Sink(ctypes.Structure):
         ("cutoff", Number),
         ("accepts", Address),
         ("documents", Address),
-        ("unjudged", Address),
+        ("unvalidated", Address),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class NativeValidator:
     """A function of the library that returns whether the models accept a stored document.
 
     Attributes:
@@ -101,7 +101,7 @@ class Scanner:
         secret: bytes,
         cutoff: datetime | None = None,
         accepts: Callable[[bytes], bool] | None = None,
-        judge: Judge | None = None,
+        validator: NativeValidator | None = None,
     ) -> None:
         """Take the form of the rows, the ranges, and who judges; see ``BulkView.digests``.
 
@@ -114,24 +114,24 @@ class Scanner:
             cutoff: when rows have expired.
             accepts: called for what the judge does not accept: a document as it is stored, or the content of
                 a line; without it nothing is judged.
-            judge: called for each document before.
+            validator: called for each document before.
         """
-        self._library, self._form, self._accepts, self._judge = found, form, accepts, judge
+        self._library, self._form, self._accepts, self._validator = found, form, accepts, validator
         data = bounds_data(entity, bounds)
         if len(secret) != SECRET_BYTES:
             raise ValueError(f"the secret of digests has {SECRET_BYTES} bytes, not {len(secret)}")
         digests = found.ts_digests_new(data, len(data), MOST_CELLS, secret)
         self._digests = Handle(found, digests, "ts_digests_free")
-        self._unjudged = None if accepts is None else Buffer(found)
+        self._unvalidated = None if accepts is None else Buffer(found)
         self._refused: set[int] = set()
         self._sink = Sink(
             digests=self._digests.address,
             cutoff=NEVER if cutoff is None else (cutoff - EPOCH) // MILLISECOND,
         )
-        if self._unjudged is not None:
-            self._sink.unjudged = self._unjudged.handle
-            if judge is not None:
-                self._sink.accepts, self._sink.documents = judge.function, judge.documents.address
+        if self._unvalidated is not None:
+            self._sink.unvalidated = self._unvalidated.handle
+            if validator is not None:
+                self._sink.accepts, self._sink.documents = validator.function, validator.documents.address
         self._into = ctypes.addressof(self._sink)
 
     def add_documents(self, raw: bytes) -> int:
@@ -158,18 +158,18 @@ class Scanner:
     def _added(self, rows: int) -> int:
         if checked(rows) == BROKEN:
             raise ValueError("a batch of rows does not end where its last row ends")  # no server sends it
-        if self._unjudged is not None:
-            self._ask(self._unjudged, self._accepts or never)
+        if self._unvalidated is not None:
+            self._validate_pending(self._unvalidated, self._accepts or never)
         return rows
 
-    def _ask(self, unjudged: Buffer, accepts: Callable[[bytes], bool]) -> None:
+    def _validate_pending(self, unvalidated: Buffer, accepts: Callable[[bytes], bool]) -> None:
         """Have the models judge what is not judged yet, once for each range that they refuse."""
-        data = unjudged.tobytes()
-        unjudged.clear()
+        data = unvalidated.tobytes()
+        unvalidated.clear()
         at = 0
         while at < len(data):
-            number, size = ASKED.unpack_from(data, at)
-            at += ASKED.size
+            number, size = REQUEST_HEADER.unpack_from(data, at)
+            at += REQUEST_HEADER.size
             if number not in self._refused and not accepts(data[at : at + size]):
                 self._refused.add(number)
             at += size
@@ -231,17 +231,17 @@ def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[tuple[int, str]
         yield (number, labels[int(owner)]), cell
 
 
-def shown_document(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:
+def render_document(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:
     """Return the content of one document, ``None`` where it is declined."""
-    return shown(found, found.ts_show_document, form, raw)
+    return render(found, found.ts_show_document, form, raw)
 
 
-def shown_line(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:
+def render_line(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:
     """Return the content of one line of a COPY without its end, ``None`` where it is declined."""
-    return shown(found, found.ts_show_line, form, raw)
+    return render(found, found.ts_show_line, form, raw)
 
 
-def shown(
+def render(
     found: ctypes.CDLL, show: Callable[[int | None, bytes, int, int | None], int], form: Handle, raw: bytes
 ) -> bytes | None:
     """Return what a function shows of one row."""

@@ -56,15 +56,15 @@ class FastPath:
 
 def fast_path() -> FastPath:
     """Return whether the native library is used; the switch in the environment is read each time."""
-    asked = os.environ.get(SWITCH, "")
-    match asked.strip().casefold():
+    setting = os.environ.get(SWITCH, "")
+    match setting.strip().casefold():
         case "" | "on":
             return _loaded()
         case "off":
             return FastPath(None, f"{SWITCH}=off")
         case _:
             # Not an error: this is read by every process, and off is the way that always works.
-            return FastPath(None, f"{SWITCH}={asked!r} is not on or off")
+            return FastPath(None, f"{SWITCH}={setting!r} is not on or off")
 
 
 def library() -> ctypes.CDLL | None:

@@ -59,7 +59,7 @@ HEX_DIGIT: Final = "\x01"
 """Represents a lower-case hexadecimal digit in a template."""
 LOWER_KEYS: Final = 1
 """The flag of free JSON whose names of the first level are ASCII without upper-case letters."""
-KEPT_ORDER: Final = 2
+PRESERVE_ORDER: Final = 2
 """The flag of a map of which the model leaves the names in the order in which they are stored."""
 
 
@@ -185,7 +185,7 @@ class Node:
     Attributes:
         kind: what it is.
         flags: of a text :class:`TextFlag`; of free JSON :data:`LOWER_KEYS`; of a map
-            :data:`KEPT_ORDER`.
+            :data:`PRESERVE_ORDER`.
         low: of an integer the least one; of a map the node of its names, which is a text.
         high: of an integer the greatest one; of a text the most code points, -1 for any number.
         texts: of an enumeration all, of a constant the one, of a text a template or a list.
@@ -218,7 +218,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkerNode:
     """A storage marker: its name, the node of its value, and whether every row has it."""
 
     name: str
@@ -227,7 +227,7 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class DueWhere:
+class ExpiryCondition:
     """A condition under which a row expires: the value of a slot.
 
     It is one of ``numbers``, positions in the texts of its enumeration; without any it must only be present.
@@ -244,7 +244,7 @@ class DueWhere:
 PART: Final = re.compile(
     r"(?:(?P<digit>\[0-9a-f\])|(?P<literal>[A-Za-z0-9_:-])|\((?P<group>[^()|?*+]+)\))(?:\{(?P<times>\d{1,3})\})?"
 )
-LONGEST: Final = 256
+MAX_TEMPLATE_LENGTH: Final = 256
 
 
 def template_of(pattern: str) -> str | None:
@@ -255,7 +255,7 @@ def template_of(pattern: str) -> str | None:
     if not (pattern.startswith("^") and pattern.endswith("$")):
         return None
     found = _expanded(pattern[1:-1])
-    return found if found and len(found) <= LONGEST else None
+    return found if found and len(found) <= MAX_TEMPLATE_LENGTH else None
 
 
 def _expanded(text: str) -> str | None:

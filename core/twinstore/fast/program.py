@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.catalog.conditions import Equals, IsPresent, OneOf
-from twinstore.catalog.entity import LifeInCopy
+from twinstore.catalog.entity import CopyPolicy
 from twinstore.catalog.keys import LONGEST_TEXT, KeyType
-from twinstore.catalog.tenancy import LONGEST_LABEL, TenancyKind
+from twinstore.catalog.tenancy import MAX_LABEL_LENGTH, TenancyKind
 from twinstore.fast.constraints import UnrecognisedError, flagged
-from twinstore.fast.derive import Deriver, Variety
+from twinstore.fast.derive import Deriver, NodeContext
 from twinstore.fast.library import Address, Size, declared
-from twinstore.fast.nodes import NO_LIMIT, DueWhere, Marked, Node, NodeKind, TextFlag
+from twinstore.fast.nodes import NO_LIMIT, ExpiryCondition, MarkerNode, Node, NodeKind, TextFlag
 from twinstore.models.fields import INT32_MAX, INT64_MAX, INT64_MIN
 from twinstore.models.shapes import Kind
 
@@ -58,7 +58,7 @@ class Program:
         tenant: the slot of the tenant, ``None`` if the row has no tenant itself.
         tenant_may_lack: whether a row may have no tenant.
         expires: the slot of the instant by which rows expire.
-        due_where: under which conditions a row expires then.
+        expiry_conditions: under which conditions a row expires then.
         exact_retention: whether only the description can decide which rows have expired; ``expires`` is
             ``None`` then, and callers that need to know read records.
     """
@@ -67,12 +67,12 @@ class Program:
     slots: tuple[Slot, ...]
     nodes: tuple[Node, ...]
     root: int
-    markers: tuple[Marked, ...]
+    markers: tuple[MarkerNode, ...]
     key: tuple[int, ...]
     tenant: int | None = None
     tenant_may_lack: bool = False
     expires: int | None = None
-    due_where: tuple[DueWhere, ...] = ()
+    expiry_conditions: tuple[ExpiryCondition, ...] = ()
     exact_retention: bool = False
 
     @cached_property
@@ -118,9 +118,9 @@ def check_entity(entity: Entity) -> None:
     Raises:
         UnrecognisedError: they are; says what.
     """
-    if entity.life is not LifeInCopy.COPIED:
-        raise UnrecognisedError(f"its rows are {entity.life.value}")
-    if entity.kept_apart:
+    if entity.copy_policy is not CopyPolicy.COPIED:
+        raise UnrecognisedError(f"its rows are {entity.copy_policy.value}")
+    if entity.local_keys:
         raise UnrecognisedError("some of its keys are stored separately")
     if entity.derived_key is not None:
         raise UnrecognisedError("its key is computed from the content of a row")
@@ -137,7 +137,7 @@ def _derived(entity: Entity) -> Program:
     deriver = Deriver()
     required = frozenset(entity.shapes.keys() & needed_of(entity))
     roles = Roles(entity, deriver)
-    whole = deriver.add(roles.root(deriver.model(entity.model, Variety(required))))
+    whole = deriver.add(roles.root(deriver.model(entity.model, NodeContext(required))))
     marked = [roles.marker(marker) for marker in entity.storage]
     nodes, (root, *places) = deriver.used([whole, *(marker.node for marker in marked)])
     markers = tuple(replace(marker, node=node) for marker, node in zip(marked, places, strict=True))
@@ -145,7 +145,7 @@ def _derived(entity: Entity) -> Program:
     values += [(marker.name, True, marker.node) for marker in markers]
     slots = tuple(Slot(name, mark, node, nodes[node].kind) for name, mark, node in values)
     numbers = {slot.name: number for number, slot in enumerate(slots)}
-    due_where = conditions(entity, slots, nodes)
+    expiry_conditions = conditions(entity, slots, nodes)
     expires = None if entity.retention is None else numbers[entity.retention.field]
     return Program(
         entity=entity,
@@ -156,9 +156,9 @@ def _derived(entity: Entity) -> Program:
         key=tuple(numbers[name] for name in entity.key),
         tenant=None if entity.tenant_field is None else numbers[entity.tenant_field],
         tenant_may_lack=entity.tenancy.kind is TenancyKind.OPTIONAL,
-        expires=None if due_where is None else expires,
-        due_where=due_where or (),
-        exact_retention=due_where is None,
+        expires=None if expiry_conditions is None else expires,
+        expiry_conditions=expiry_conditions or (),
+        exact_retention=expiry_conditions is None,
     )
 
 
@@ -227,7 +227,7 @@ def encoded(program: Program) -> bytes:
     writer.number(_slot(program.tenant))
     writer.number(program.tenant_may_lack)
     writer.number(_slot(program.expires))
-    writer.many(program.due_where, lambda condition: _condition(writer, condition))
+    writer.many(program.expiry_conditions, lambda condition: _condition(writer, condition))
     return writer.tobytes()
 
 
@@ -235,13 +235,13 @@ def _slot(number: int | None) -> int:
     return -1 if number is None else number
 
 
-def _marker(writer: Writer, marker: Marked) -> None:
+def _marker(writer: Writer, marker: MarkerNode) -> None:
     writer.text(marker.name)
     writer.number(marker.node)
     writer.number(marker.required)
 
 
-def _condition(writer: Writer, condition: DueWhere) -> None:
+def _condition(writer: Writer, condition: ExpiryCondition) -> None:
     writer.number(condition.slot)
     writer.numbers(condition.numbers)
 
@@ -315,7 +315,7 @@ class Roles:
         fields = tuple(replace(field, node=self._narrowed(field.name, field.node)) for field in node.fields)
         return replace(node, fields=fields)
 
-    def marker(self, marker: Marker) -> Marked:
+    def marker(self, marker: Marker) -> MarkerNode:
         """Return a storage marker.
 
         Raises:
@@ -325,14 +325,14 @@ class Roles:
             raise UnrecognisedError(f"its storage marker {marker.name} is of a kind that no program knows")
         number = self._deriver.add(MARKERS[marker.kind])
         required = marker.required or marker.name in needed_of(self._entity)
-        return Marked(marker.name, self._narrowed(marker.name, number), required)
+        return MarkerNode(marker.name, self._narrowed(marker.name, number), required)
 
     def _narrowed(self, name: str, number: int) -> int:
         node = self._deriver.nodes[number]
         if name in self._keys:
             node = _as_key(name, node, self._keys[name])
         if name == self._entity.tenant_field:
-            node = _at_most(flagged(_as_text(name, node), TENANT), LONGEST_LABEL)
+            node = _at_most(flagged(_as_text(name, node), TENANT), MAX_LABEL_LENGTH)
         if name in self._entity.filled:
             node = _filled(_as_text(name, node))
         return self._deriver.add(self._narrow(node) if name in self._entity.narrow else node)
@@ -366,15 +366,17 @@ def _at_most(node: Node, length: int) -> Node:
     return replace(node, high=length if node.high == NO_LIMIT else min(node.high, length))
 
 
-def conditions(entity: Entity, slots: Sequence[Slot], nodes: Sequence[Node]) -> tuple[DueWhere, ...] | None:
+def conditions(
+    entity: Entity, slots: Sequence[Slot], nodes: Sequence[Node]
+) -> tuple[ExpiryCondition, ...] | None:
     """Return the conditions under which a row is due for removal; ``None``: no program evaluates them."""
-    found: list[DueWhere] = []
+    found: list[ExpiryCondition] = []
     for condition in () if entity.retention is None else entity.retention.where:
         numbers = {slot.name: number for number, slot in enumerate(slots)}
         positions = _positions(condition, nodes[slots[numbers[condition.field]].node])
         if positions is None:
             return None
-        found.append(DueWhere(numbers[condition.field], positions))
+        found.append(ExpiryCondition(numbers[condition.field], positions))
     return tuple(found)
 
 

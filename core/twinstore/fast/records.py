@@ -36,7 +36,7 @@ INTEGER: Final = 2
 SIZES: Final = {0: 0, 2: 8, 3: 1, 4: 8, 6: 1, 7: 8}
 LENGTH: Final = 4
 # Numbers in the place of a packed row.
-PLACE: Final = 3
+PLACE_WORDS: Final = 3
 IGNORED: Final = 1 << 31
 # The length of the text of a tenant that is none.
 ABSENT: Final = 0xFFFFFFFF
@@ -46,7 +46,7 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class BatchCounts:
     """What the packed rows of a batch amount to.
 
     Attributes:
@@ -76,7 +76,7 @@ class Stored:
     record_of: Callable[[bytes], Record]
 
 
-class TakesPacked:
+class AcceptsPacked:
     """A range writer that writes packed batches as they are.
 
     For any other one a tool reads records at once, which costs less than making them of packed rows.
@@ -107,15 +107,15 @@ class PackedBatch(Sequence[Record]):
         self._stored = stored
         self._place = memoryview(stored.places).cast("I")
         # Of those that were packed at first, if some were removed since.
-        self._kept: Sequence[int] = range(len(self._place) // PLACE)
-        self._examined: Examined | None = None
+        self._kept: Sequence[int] = range(len(self._place) // PLACE_WORDS)
+        self._examined: BatchCounts | None = None
         self._take(exact)
 
     def _take(self, exact: Iterable[tuple[int, Record]]) -> None:
         self.exact = tuple(exact)
         self._positions = [position for position, _ in self.exact]
 
-    def put_exact(self, records: Iterable[Record]) -> None:
+    def replace_exact(self, records: Iterable[Record]) -> None:
         """Replace the records that are not packed by others, in the same order."""
         self._take(zip(self._positions, records, strict=True))
 
@@ -149,7 +149,7 @@ class PackedBatch(Sequence[Record]):
 
     def record(self, number: int) -> Record:
         """Return a packed row as a record, by its number among the packed ones."""
-        place = self._kept[number] * PLACE
+        place = self._kept[number] * PLACE_WORDS
         at, size = self._place[place + 1], self._place[place + 2] & ~IGNORED
         return self._stored.record_of(self._stored.content[at : at + size])
 
@@ -181,7 +181,7 @@ class PackedBatch(Sequence[Record]):
         found = {key: bisect_left(numbers, key, key=lambda item: self.key_of(item) or ()) for key in keys}
         return {key: at for key, at in found.items() if at in numbers and self.key_of(at) == key}
 
-    def examined(self, limit: datetime | None = None) -> Examined | None:
+    def examined(self, limit: datetime | None = None) -> BatchCounts | None:
         """Count the packed rows, and find those that are due at a limit.
 
         Return ``None`` if their keys do not strictly rise: then callers must read the records.
@@ -211,7 +211,7 @@ class PackedBatch(Sequence[Record]):
         found = [
             number
             for number, kept in enumerate(self._kept)
-            if self._place[kept * PLACE + PLACE - 1] & IGNORED
+            if self._place[kept * PLACE_WORDS + PLACE_WORDS - 1] & IGNORED
         ]
         # To look at each row takes as long as to copy it; usually they all have it, or none has.
         if len(found) == len(self._kept):
@@ -254,7 +254,7 @@ class PackedBatch(Sequence[Record]):
 
     def _values(self, number: int, slots: Sequence[int]) -> list[str | int | None]:
         """Return the texts and integers of some slots of a packed row, ``None`` for anything else."""
-        at = (self._all.address or 0) + self._place[self._kept[number] * PLACE]
+        at = (self._all.address or 0) + self._place[self._kept[number] * PLACE_WORDS]
         row = ctypes.string_at(at, int.from_bytes(ctypes.string_at(at, LENGTH), "little"))
         found: dict[int, str | int | None] = {}
         at = LENGTH
@@ -284,7 +284,7 @@ def counted(library: ctypes.CDLL, program: Program, address: int, size: int) -> 
     return _examined(counts.tobytes(), due.tobytes()).read
 
 
-def _examined(counts: bytes, due: bytes) -> Examined:
+def _examined(counts: bytes, due: bytes) -> BatchCounts:
     """Return what the library counted: a text and two numbers of 64 bits for each owner."""
     read, expired = Counter[str](), Counter[str]()
     at = 0
@@ -296,7 +296,7 @@ def _examined(counts: bytes, due: bytes) -> Examined:
         read[label] += int.from_bytes(counts[end : end + 8], "little")
         expired[label] += int.from_bytes(counts[end + 8 : end + 16], "little")
         at = end + 16
-    return Examined(read, +expired, memoryview(due).cast("I"))
+    return BatchCounts(read, +expired, memoryview(due).cast("I"))
 
 
 # Packed rows as rows of a binary COPY: the layout of a table for native code.
@@ -545,7 +545,7 @@ REVERSE_FUNCTIONS: Final = {
         ctypes.POINTER(ctypes.c_int64),
     ),
 }
-REVERSED_PLACE: Final = 3
+REVERSED_PLACE_WORDS: Final = 3
 
 
 def read_copy(columns: NativeColumns, data: bytes) -> ReadDocuments | None:
@@ -582,11 +582,11 @@ class WrittenDocuments:
     declined: Sequence[int]
 
     def __len__(self) -> int:
-        return len(self.places) // REVERSED_PLACE
+        return len(self.places) // REVERSED_PLACE_WORDS
 
     def end(self, number: int) -> int:
         """Return where a document ends; before the first one that is the beginning."""
-        found: int = self.places[REVERSED_PLACE * number] if number >= 0 else 0
+        found: int = self.places[REVERSED_PLACE_WORDS * number] if number >= 0 else 0
         return found
 
     def document(self, number: int) -> bytes:
@@ -595,8 +595,8 @@ class WrittenDocuments:
 
     def counts(self, start: int, stop: int) -> Counter[str]:
         """Return how many rows each owner has among documents whose rows lie one behind the other."""
-        first: int = self.places[REVERSED_PLACE * start + 1]
-        end: int = self.places[REVERSED_PLACE * (stop - 1) + 2]
+        first: int = self.places[REVERSED_PLACE_WORDS * start + 1]
+        end: int = self.places[REVERSED_PLACE_WORDS * (stop - 1) + 2]
         return counted(self.rows.library, self.program, (self.rows.address or 0) + first, end - first)
 
 

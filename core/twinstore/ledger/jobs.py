@@ -18,7 +18,7 @@ from twinstore.ledger.rows import LedgerRows, change_model
 from twinstore.models.json_text import format_timestamp
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Access, Moment
+    from twinstore.access.protocol import Access, ServerClock
 
 
 class JobLedger(LedgerRows):
@@ -41,7 +41,7 @@ class JobLedger(LedgerRows):
         """
         instant = instant_argument(as_of, "as_of")
 
-        def begun(stored: CopyJob | None, now: Moment) -> CopyJob | None:
+        def begun(stored: CopyJob | None, now: ServerClock) -> CopyJob | None:
             if stored is None:
                 return CopyJob(id=job_id, settings=dict(settings), as_of=instant, started_at=now())
             if stored.state is JobState.RUNNING:
@@ -60,7 +60,7 @@ class JobLedger(LedgerRows):
         def begin(unit: Access) -> CopyJob:
             # Read apart from the change, which may run more than once, to see whether a generation began.
             before = self._job_in(unit, job_id)
-            job = self._must(change_model(unit, JOBS, (job_id,), begun), job_id)
+            job = self._required(change_model(unit, JOBS, (job_id,), begun), job_id)
             if before is not None and before.generation != job.generation:
                 for entity in (RANGES, QUARANTINE, CONFLICTS):
                     self._forget(unit, entity, (Equals("jobId", job_id),))
@@ -92,15 +92,19 @@ class JobLedger(LedgerRows):
         Raises:
             NotFoundError: there is no such job.
         """
-        return self._told(job_id, lambda job: job if job.stop else job.evolve(stop=True, stop_reason=PAUSED))
+        return self._update_job(
+            job_id, lambda job: job if job.stop else job.evolve(stop=True, stop_reason=PAUSED)
+        )
 
-    def go_on(self, job_id: str) -> CopyJob:
+    def unpause(self, job_id: str) -> CopyJob:
         """Let the workers of a paused job take ranges again. Not paused: nothing changes.
 
         Raises:
             NotFoundError: there is no such job.
         """
-        return self._told(job_id, lambda job: job.evolve(stop=False, stop_reason=None) if job.paused else job)
+        return self._update_job(
+            job_id, lambda job: job.evolve(stop=False, stop_reason=None) if job.paused else job
+        )
 
     def set_rate(self, job_id: str, rate: int | None) -> CopyJob:
         """Give a job another rate, in documents per second over all workers; ``None`` is no limit.
@@ -108,18 +112,18 @@ class JobLedger(LedgerRows):
         Raises:
             NotFoundError: there is no such job.
         """
-        return self._told(job_id, lambda job: job.evolve(max_rate=rate))
+        return self._update_job(job_id, lambda job: job.evolve(max_rate=rate))
 
-    def _told(self, job_id: str, change: Callable[[CopyJob], CopyJob]) -> CopyJob:
+    def _update_job(self, job_id: str, change: Callable[[CopyJob], CopyJob]) -> CopyJob:
         """Change a job on behalf of a caller that does not hold its lease."""
 
-        def changed(stored: CopyJob | None, now: Moment) -> CopyJob:
+        def changed(stored: CopyJob | None, now: ServerClock) -> CopyJob:
             del now
             if stored is None:
                 raise self._unknown(job_id)
             return change(stored)
 
-        return self._must(change_model(self._access, JOBS, (job_id,), changed), job_id)
+        return self._required(change_model(self._access, JOBS, (job_id,), changed), job_id)
 
     # ---------------------------------------------------------------------------------------- leases
 
@@ -127,14 +131,14 @@ class JobLedger(LedgerRows):
         """Return the lease held on a job now. Not held, or expired: ``None``."""
         found: list[Lease] = []
 
-        def look(stored: CopyJob | None, now: Moment) -> None:
+        def inspect(stored: CopyJob | None, now: ServerClock) -> None:
             # The rule may be called again after a lost race.
             found.clear()
             if stored is not None and held(stored.lease, now()):
                 found.append(lease_of(stored))
 
         # Through a change that writes nothing, because only a change has access to the server clock.
-        change_model(self._access, JOBS, (job_id,), look)
+        change_model(self._access, JOBS, (job_id,), inspect)
         return found[0] if found else None
 
     def acquire(self, job_id: str, holder: str, lease: timedelta, *, dead: str | None = None) -> Lease:
@@ -146,7 +150,7 @@ class JobLedger(LedgerRows):
             LeaseLostError: another holder has it; the message names holder and expiry, ``key`` the holder.
         """
 
-        def take(stored: CopyJob | None, now: Moment) -> CopyJob:
+        def take(stored: CopyJob | None, now: ServerClock) -> CopyJob:
             if stored is None:
                 raise self._unknown(job_id)
             taken = acquired(stored.lease, holder, now(), lease, dead=() if dead is None else (dead,))
@@ -154,7 +158,7 @@ class JobLedger(LedgerRows):
                 raise self._held(stored)
             return stored.leased(taken)
 
-        return lease_of(self._must(change_model(self._access, JOBS, (job_id,), take), job_id))
+        return lease_of(self._required(change_model(self._access, JOBS, (job_id,), take), job_id))
 
     def renew(self, lease: Lease, duration: timedelta) -> Lease:
         """Extend a lease.
@@ -163,14 +167,16 @@ class JobLedger(LedgerRows):
             LeaseLostError: it expired or another holder has it.
         """
 
-        def extend(stored: CopyJob | None, now: Moment) -> CopyJob:
+        def extend(stored: CopyJob | None, now: ServerClock) -> CopyJob:
             state = LeaseState() if stored is None else stored.lease
             longer = renewed(state, lease.holder, lease.fence, now(), duration)
             if stored is None or longer is None:
                 raise self._lost(lease)
             return stored.leased(longer)
 
-        return lease_of(self._must(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id))
+        return lease_of(
+            self._required(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id)
+        )
 
     def regain(self, lease: Lease, duration: timedelta) -> Lease:
         """Extend a lease that may have expired, as long as no other holder has taken it since.
@@ -179,18 +185,20 @@ class JobLedger(LedgerRows):
             LeaseLostError: another holder has, or had, it.
         """
 
-        def extend(stored: CopyJob | None, now: Moment) -> CopyJob:
+        def extend(stored: CopyJob | None, now: ServerClock) -> CopyJob:
             # The same fence: there was no owner in between, so nothing was planned, completed or stopped.
             if stored is None or not owned(stored.lease, lease.holder, lease.fence):
                 raise self._lost(lease)
             return stored.leased(LeaseState(lease.holder, lease.fence, now() + duration))
 
-        return lease_of(self._must(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id))
+        return lease_of(
+            self._required(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id)
+        )
 
     def release(self, lease: Lease) -> None:
         """Give a lease back; does nothing when it is lost already."""
 
-        def give_back(stored: CopyJob | None, now: Moment) -> CopyJob | None:
+        def give_back(stored: CopyJob | None, now: ServerClock) -> CopyJob | None:
             del now
             free = None if stored is None else released(stored.lease, lease.holder, lease.fence)
             return None if stored is None or free is None else stored.leased(free)
@@ -202,7 +210,7 @@ class JobLedger(LedgerRows):
     ) -> None:
         """Change a job under its lease; the row is always written, so that a competing writer conflicts."""
 
-        def checked(stored: CopyJob | None, now: Moment) -> CopyJob:
+        def checked(stored: CopyJob | None, now: ServerClock) -> CopyJob:
             if stored is None or not owned(stored.lease, lease.holder, lease.fence):
                 raise self._lost(lease)
             if not held(stored.lease, now()):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.access.paging import SortKey
 from twinstore.access.protocol import UNSET, Add
 from twinstore.access.query import key_order
-from twinstore.access.retry import pauses
+from twinstore.access.retry import backoff_delays
 from twinstore.catalog.conditions import Equals, OneOf
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
@@ -44,7 +44,7 @@ from twinstore.ledger.models import (
 from twinstore.ledger.rows import change_model
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Access, Moment, Sets
+    from twinstore.access.protocol import Access, FieldUpdates, ServerClock
     from twinstore.catalog.conditions import Condition
     from twinstore.catalog.keys import Key
 
@@ -69,7 +69,7 @@ class RangeLedger(JobLedger):
     def __init__(self, access: Access, *, atomic: bool = True) -> None:
         super().__init__(access, atomic=atomic)
         # When a worker last said here that it lives, by the monotonic clock.
-        self._last_beats: dict[tuple[str, str], float] = {}
+        self._last_heartbeats: dict[tuple[str, str], float] = {}
 
     def plan(self, lease: Lease, entity: str, ranges: Sequence[KeyRange]) -> None:
         """Store the ranges of an entity, all or none; does nothing when they are stored already.
@@ -135,22 +135,22 @@ class RangeLedger(JobLedger):
 
     # --------------------------------------------------------------------------------------- workers
 
-    def beat(self, job_id: str, worker: str, lease: timedelta) -> None:
+    def heartbeat(self, job_id: str, worker: str, lease: timedelta) -> None:
         """Say that a worker lives, for the length of the lease from now on."""
         # Before the statement, so that the time it takes counts as silence, never as life.
         sign = time.monotonic()
 
-        def alive(stored: CopyWorker | None, now: Moment) -> CopyWorker:
+        def alive(stored: CopyWorker | None, now: ServerClock) -> CopyWorker:
             del stored
             return CopyWorker(job_id=job_id, worker=worker, expires_at=now() + lease)
 
         change_model(self._access, WORKERS, (job_id, worker), alive)
-        self._last_beats[job_id, worker] = sign
+        self._last_heartbeats[job_id, worker] = sign
 
     def leave(self, job_id: str, worker: str) -> None:
         """Say that a worker is gone, so that its ranges are free at once."""
         where = (Equals("jobId", job_id), Equals("worker", worker))
-        self._last_beats.pop((job_id, worker), None)
+        self._last_heartbeats.pop((job_id, worker), None)
         self._access.remove(WORKERS, self._query(WORKERS, where, key_order(WORKERS), 1))
 
     def sign_off(self, job_id: str, worker: str) -> None:
@@ -170,7 +170,7 @@ class RangeLedger(JobLedger):
         Raises:
             NotFoundError: there is no such job.
         """
-        self._beat_again(job_id, worker, lease)
+        self._heartbeat_if_due(job_id, worker, lease)
         job = self.find(job_id)
         if job is None:
             raise self._unknown(job_id)
@@ -188,7 +188,7 @@ class RangeLedger(JobLedger):
             LeaseLostError: it is not pending.
         """
 
-        def taken(stored: CopyRange | None, now: Moment) -> CopyRange:
+        def taken(stored: CopyRange | None, now: ServerClock) -> CopyRange:
             del now
             if stored is None:
                 raise NotFoundError(
@@ -199,7 +199,7 @@ class RangeLedger(JobLedger):
             return claimed_by(stored, worker)
 
         found = change_model(self._access, RANGES, (job_id, number), taken)
-        return claim_of(self._must(found, job_id))
+        return claim_of(self._required(found, job_id))
 
     def hold(self, access: Access, claim: Claim) -> None:
         """Make sure, inside a transaction, that a range is still the claimant's own.
@@ -216,7 +216,7 @@ class RangeLedger(JobLedger):
             LeaseLostError: it was taken over; the transaction must be rolled back.
         """
 
-        def live(stored: CopyRange | None, now: Moment) -> CopyRange:
+        def live(stored: CopyRange | None, now: ServerClock) -> CopyRange:
             # In the transaction of the rows: a worker that was held for dead commits none of them.
             own = self._own(stored, claim)
             return own.evolve(state=RangeState.LIVE, tally=tally.lines(), finished_at=now())
@@ -228,34 +228,34 @@ class RangeLedger(JobLedger):
         return self._free(claim, failing=True)
 
     def _free(self, claim: Claim, *, failing: bool) -> RangeState:
-        def freed(stored: CopyRange | None, now: Moment) -> CopyRange | None:
+        def freed(stored: CopyRange | None, now: ServerClock) -> CopyRange | None:
             del now
             if stored is None or not is_owned(stored, claim):
                 return None
-            spent = failing and stored.attempts >= MAX_ATTEMPTS
-            return stored.evolve(state=RangeState.FAILED if spent else RangeState.PENDING, worker=None)
+            exhausted = failing and stored.attempts >= MAX_ATTEMPTS
+            return stored.evolve(state=RangeState.FAILED if exhausted else RangeState.PENDING, worker=None)
 
         found = change_model(self._access, RANGES, (claim.job_id, claim.number), freed)
-        return self._must(found, claim.job_id).state
+        return self._required(found, claim.job_id).state
 
     # ---------------------------------------------------------------------------------------- inside
 
-    def _beat_again(self, job_id: str, worker: str, lease: timedelta) -> None:
+    def _heartbeat_if_due(self, job_id: str, worker: str, lease: timedelta) -> None:
         """Give a sign of life where the last one is some time ago.
 
         All threads of a worker share one row. Were it written for every range, they would wait for each
         other, and one that is stopped meanwhile would keep others from finding out that it is dead.
         """
-        last = self._last_beats.get((job_id, worker))
+        last = self._last_heartbeats.get((job_id, worker))
         # A third, so that two signs may be lost before the worker counts as dead.
         if last is None or time.monotonic() - last > lease.total_seconds() / 3:
-            self.beat(job_id, worker, lease)
+            self.heartbeat(job_id, worker, lease)
 
     def _take_pending(self, job_id: str, worker: str, entity: str) -> Claim | None:
         where = (*of_entity(job_id, entity), Equals("state", RangeState.PENDING.value))
         query = self._query(RANGES, where, BY_NUMBER, 1)
         # A competing worker may have marked the row that was the first one; then there may be others.
-        for pause in pauses():
+        for pause in backoff_delays():
             marked = self._access.mark(RANGES, query, taken_by(worker))
             if marked:
                 return claim_of(marked[0].model)
@@ -276,11 +276,11 @@ class RangeLedger(JobLedger):
     def _is_dead(self, job_id: str, worker: str) -> bool:
         dead = True
 
-        def look(stored: CopyWorker | None, now: Moment) -> None:
+        def inspect(stored: CopyWorker | None, now: ServerClock) -> None:
             nonlocal dead
             dead = stored is None or stored.expires_at <= now()
 
-        change_model(self._access, WORKERS, (job_id, worker), look)
+        change_model(self._access, WORKERS, (job_id, worker), inspect)
         return dead
 
     def _take_from(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
@@ -296,11 +296,13 @@ class RangeLedger(JobLedger):
             # So its deaths are those that were seen, too.
             Equals("fence", seen.fence),
         )
-        spent = seen.deaths + 1 >= MAX_DEATHS
-        sets: Sets = {"state": RangeState.FAILED.value, "worker": UNSET} if spent else taken_by(worker)
+        exhausted = seen.deaths + 1 >= MAX_DEATHS
+        sets: FieldUpdates = (
+            {"state": RangeState.FAILED.value, "worker": UNSET} if exhausted else taken_by(worker)
+        )
         query = self._query(RANGES, where, BY_NUMBER, 1)
         marked = self._access.mark(RANGES, query, {**sets, "deaths": Add(1)})
-        return claim_of(marked[0].model) if marked and not spent else None
+        return claim_of(marked[0].model) if marked and not exhausted else None
 
     def _own(self, stored: CopyRange | None, claim: Claim) -> CopyRange:
         if stored is None or not is_owned(stored, claim):
@@ -338,7 +340,7 @@ def planned_ranges(job: CopyJob, entity: str, ranges: Sequence[KeyRange]) -> lis
     ]
 
 
-def taken_by(worker: str) -> Sets:
+def taken_by(worker: str) -> FieldUpdates:
     """Return what puts an open range into the hands of a worker."""
     return {"state": RangeState.COPYING.value, "worker": worker, "fence": Add(1), "attempts": Add(1)}
 
@@ -367,7 +369,7 @@ def is_owned(stored: CopyRange, claim: Claim) -> bool:
     return (stored.state, stored.worker, stored.fence) == mine
 
 
-def reopened(stored: CopyRange | None, now: Moment) -> CopyRange | None:
+def reopened(stored: CopyRange | None, now: ServerClock) -> CopyRange | None:
     """Return a finished or failed range as pending; one that is open stays as it is."""
     del now
     if stored is None or stored.state not in {RangeState.LIVE, RangeState.FAILED}:
@@ -380,13 +382,13 @@ def reopened(stored: CopyRange | None, now: Moment) -> CopyRange | None:
 # A line of the quarantine may hold 1 MB, and a page is in memory as a whole.
 PAGE_OF_LINES: Final = 20
 # Of one transaction that stores lines ahead, in characters.
-AHEAD: Final = 3_000_000
+MAX_TRANSACTION_CHARACTERS: Final = 3_000_000
 
 
 class Ledger(RangeLedger):
     """The durable record of jobs, ranges and lines, kept in the target."""
 
-    def note(
+    def store_lines(
         self,
         access: Access,
         claim: Claim,
@@ -398,7 +400,7 @@ class Ledger(RangeLedger):
         """Store the lines of a range in place of those of an earlier attempt, inside its transaction.
 
         Both are read one line at a time, so that they need not all be in memory. With ``more`` they are
-        stored in addition to those that :meth:`note_ahead` has stored for this claim.
+        stored in addition to those that :meth:`store_lines_early` has stored for this claim.
         """
         # A range that is copied again, after it was taken over or reopened, has lines of the attempt before.
         if not more:
@@ -408,7 +410,7 @@ class Ledger(RangeLedger):
         for conflict in conflicts:
             access.insert(CONFLICTS, ALL_TENANTS, Row(conflict))
 
-    def note_ahead(self, claim: Claim, bad: Iterable[QuarantineLine], *, more: bool) -> None:
+    def store_lines_early(self, claim: Claim, bad: Iterable[QuarantineLine], *, more: bool) -> None:
         """Store lines of a range before it is committed, a few megabytes in each transaction.
 
         Stores bound transactions, and the documents of one range that cannot be moved may be gigabytes. What
@@ -418,12 +420,14 @@ class Ledger(RangeLedger):
             LeaseLostError: the range was taken over.
         """
         for lines in in_transactions(bad):
-            self._in_unit(partial(self._note_ahead, claim, lines, more=more))
+            self._in_unit(partial(self._store_lines_early, claim, lines, more=more))
             more = True
 
-    def _note_ahead(self, claim: Claim, lines: Sequence[QuarantineLine], unit: Access, *, more: bool) -> None:
+    def _store_lines_early(
+        self, claim: Claim, lines: Sequence[QuarantineLine], unit: Access, *, more: bool
+    ) -> None:
         self.hold(unit, claim)
-        self.note(unit, claim, lines, (), more=more)
+        self.store_lines(unit, claim, lines, (), more=more)
 
     def live_numbers(self, job_id: str) -> frozenset[int]:
         """Return the numbers of the ranges whose lines count."""
@@ -436,7 +440,7 @@ class Ledger(RangeLedger):
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return (row.model for row in rows)
 
-    def kept_back(self, job_id: str, entity: str, keys: Sequence[Key]) -> frozenset[Key]:
+    def quarantined_keys(self, job_id: str, entity: str, keys: Sequence[Key]) -> frozenset[Key]:
         """Return those of some keys whose documents a job has in quarantine, without reading any of these."""
         wanted = {key_json(key): key for key in keys}
         names = tuple(text for text in wanted if text is not None)
@@ -459,7 +463,7 @@ def in_transactions(lines: Iterable[QuarantineLine]) -> Iterator[list[Quarantine
     for line in lines:
         some.append(line)
         size += len(line.raw or "") + len(line.reason)
-        if size > AHEAD:
+        if size > MAX_TRANSACTION_CHARACTERS:
             yield some
             some, size = [], 0
     if some:

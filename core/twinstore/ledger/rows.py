@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from twinstore.access.protocol import Ref
 from twinstore.access.query import Query, key_order
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.catalog.conditions import Equals
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
@@ -19,7 +19,7 @@ from twinstore.models.canonical import CanonicalModel
 
 if TYPE_CHECKING:
     from twinstore.access.paging import SortKey
-    from twinstore.access.protocol import Access, Moment, Rows
+    from twinstore.access.protocol import Access, Rows, ServerClock
     from twinstore.catalog.conditions import Condition
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -56,15 +56,15 @@ class LedgerRows:
             with self._access.unit(ALL_TENANTS, atomic=self._atomic) as unit:
                 return action(unit)
 
-        return repeat(once)
+        return retry(once)
 
     def _query(
         self, entity: Entity, where: Sequence[Condition], order: tuple[SortKey, ...], limit: int
     ) -> Query:
         # An order by what is the same in all rows would keep servers from finding the start of a page by it.
         same = {item.field for item in where if isinstance(item, Equals)}
-        telling = tuple(key for key in order if key.field not in same) or order[-1:]
-        return Query(entity=entity.name, scope=ALL_TENANTS, where=tuple(where), order=telling, limit=limit)
+        sort_keys = tuple(key for key in order if key.field not in same) or order[-1:]
+        return Query(entity=entity.name, scope=ALL_TENANTS, where=tuple(where), order=sort_keys, limit=limit)
 
     def _first(self, access: Access, entity: Entity[M], where: Sequence[Condition]) -> Row[M] | None:
         page = access.page(entity, self._query(entity, where, key_order(entity), 1))
@@ -93,7 +93,7 @@ class LedgerRows:
         for entity in (QUARANTINE, CONFLICTS):
             self._forget(access, entity, where)
 
-    def _must(self, found: M | None, job_id: str) -> M:
+    def _required(self, found: M | None, job_id: str) -> M:
         if found is None:
             raise self._unknown(job_id)
         return found
@@ -105,11 +105,11 @@ class LedgerRows:
 
 
 def change_model(
-    access: Access, entity: Entity[M], key: Key, rule: Callable[[M | None, Moment], M | None]
+    access: Access, entity: Entity[M], key: Key, rule: Callable[[M | None, ServerClock], M | None]
 ) -> M | None:
     """Change one row without markers; return it as it is stored then."""
 
-    def changed(rows: Rows, now: Moment) -> Rows:
+    def changed(rows: Rows, now: ServerClock) -> Rows:
         row = cast("Row[M] | None", rows[0])
         model = rule(None if row is None else row.model, now)
         return (None if model is None else Row(model),)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from twinstore.runtime.moved_modules import handed_on
+from twinstore.runtime.moved_modules import deprecated_getattr
 
-__getattr__ = handed_on(__name__)
+__getattr__ = deprecated_getattr(__name__)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, runtime_checkable
 
-from twinstore.errors import LOSING, ConsentRequiredError, Effect, EffectKind, ValidationError
+from twinstore.errors import DESTRUCTIVE_EFFECTS, ConsentRequiredError, Effect, EffectKind, ValidationError
 from twinstore.runtime.service_log import log
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ __all__ = [
     "SessionDefaults",
     "TakesSnapshots",
     "consent_required",
-    "migrating",
-    "standing",
+    "logs_migration",
+    "migration_problems",
     "without_consent",
 ]
 
@@ -77,17 +77,17 @@ class MigrationReport:
     unknown: tuple[str, ...] = field(default=())
 
 
-def standing(statuses: Iterable[MigrationStatus], remedy: str) -> tuple[str, ...]:
+def migration_problems(statuses: Iterable[MigrationStatus], remedy: str) -> tuple[str, ...]:
     """Return a sentence for each migration that is not applied as shipped; ``remedy`` applies others."""
-    ways = {
+    remedies = {
         MigrationState.PENDING: remedy,
         MigrationState.CHANGED: "restore the shipped file by reinstalling twinstore",
         MigrationState.MISSING: "upgrade twinstore",
     }
     return tuple(
-        f"Migration {item.name} is {item.state}. To fix: {ways[item.state]}"
+        f"Migration {item.name} is {item.state}. To fix: {remedies[item.state]}"
         for item in statuses
-        if item.state in ways
+        if item.state in remedies
     )
 
 
@@ -107,7 +107,7 @@ class Consent:
 
     def __post_init__(self) -> None:
         """Refuse what would agree to any removal."""
-        if self.kind in LOSING and self.rows is None:
+        if self.kind in DESTRUCTIVE_EFFECTS and self.rows is None:
             raise ValidationError(
                 f"A consent to remove rows of {self.name} must say how many; give the number "
                 "that the plan shows."
@@ -274,20 +274,20 @@ class Initializer(Protocol):
 P = ParamSpec("P")
 
 
-def migrating(migrate: Callable[P, MigrationReport]) -> Callable[P, MigrationReport]:
+def logs_migration(migrate: Callable[P, MigrationReport]) -> Callable[P, MigrationReport]:
     """Return a function that brings a schema up to date and says what it has done."""
 
     @wraps(migrate)
-    def told(*args: P.args, **kwargs: P.kwargs) -> MigrationReport:
+    def logged(*args: P.args, **kwargs: P.kwargs) -> MigrationReport:
         begun = time.monotonic()
         report = migrate(*args, **kwargs)
-        note_migrated(report, time.monotonic() - begun)
+        log_migration(report, time.monotonic() - begun)
         return report
 
-    return told
+    return logged
 
 
-def note_migrated(report: MigrationReport, seconds: float) -> None:
+def log_migration(report: MigrationReport, seconds: float) -> None:
     """Say what was done to a schema."""
     log.info(
         "schema of %s on %s: %d migrations applied now%s, %d before, %d other changes, %.1f s",

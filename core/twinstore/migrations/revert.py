@@ -124,7 +124,7 @@ def revert_of(files: Iterable[RevertFile], migration: str, *, module: str, drive
     return found
 
 
-def needed_by(migration: str, others: Iterable[str], *, module: str, driver: str) -> None:
+def check_not_needed(migration: str, others: Iterable[str], *, module: str, driver: str) -> None:
     """Refuse to take back what applied migrations need.
 
     Raises:

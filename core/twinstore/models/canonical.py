@@ -19,8 +19,8 @@ from typing_extensions import dataclass_transform, override
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.models import json_text
 from twinstore.models.fields import explain
-from twinstore.models.rules import FilledFrom, ModelRule, check_fields, note_body, validator_of
-from twinstore.runtime.formatting import LONGEST_TOLD, told
+from twinstore.models.rules import FilledFrom, ModelRule, check_fields, record_body, validator_of
+from twinstore.runtime.formatting import SHORT_REPR_LENGTH, short_repr
 
 __all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
 
@@ -44,7 +44,7 @@ else:
 
 M = TypeVar("M", bound="CanonicalModel")
 # So many name what is wrong with a document; a broken list of many entries has as many problems.
-NAMED_PROBLEMS: Final = 5
+MAX_NAMED_PROBLEMS: Final = 5
 MANY_PROBLEMS: Final = 1000
 FIRST_VALUE: Final = JSONDecoder()
 
@@ -82,7 +82,7 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
             if isinstance(value, FieldInfo) and isinstance(value.default_factory, FilledFrom)
         }
         keeps = bool(cls.__dict__.get("rules") or fills)
-        note_body(cls, cls.rules if keeps else None)
+        record_body(cls, cls.rules if keeps else None)
         if keeps:
             # Not in __get_pydantic_core_schema__: every model around this one would wrap its schema again.
             cls._keep_rules = model_validator(mode="after")(validator_of(cls.rules, fills))
@@ -185,12 +185,12 @@ def schema_serializer(model: type[CanonicalModel]) -> SchemaSerializer:
 def values_of(model: CanonicalModel) -> Mapping[str, object]:
     """Return the values of the fields of a model by Python name."""
     values: Mapping[str, object] = model.__dict__
-    remembered = _remembered(type(model))
+    remembered = _cached_names(type(model))
     return {name: values[name] for name in values if name not in remembered} if remembered else values
 
 
 @cache
-def _remembered(cls: type[CanonicalModel]) -> frozenset[str]:
+def _cached_names(cls: type[CanonicalModel]) -> frozenset[str]:
     """Return what a class that a user derived from ours remembers in addition to its fields."""
     members = (vars(base).items() for base in cls.__mro__)
     return frozenset(name for items in members for name, value in items if isinstance(value, cached_property))
@@ -223,7 +223,7 @@ def decode_stored(cls: type[M], document: object, *, entity: str, key: str, driv
 
 def undecodable(reason: str, *, entity: str, key: str, driver: str) -> DocumentDecodeError:
     """Return the error of a stored document that does not form a model."""
-    name = f"{entity} {told(key)}"
+    name = f"{entity} {short_repr(key)}"
     message = f"{name} stored in {driver} cannot be read: {reason}. Repair or quarantine the document."
     error = DocumentDecodeError(message, entity=entity, key=key, driver=driver)
     error.reason = reason
@@ -245,10 +245,10 @@ def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError, *, q
 def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
     """Return the first problems."""
     if error.error_count() <= MANY_PROBLEMS:
-        return error.errors(include_url=False, include_input=False)[:NAMED_PROBLEMS]
+        return error.errors(include_url=False, include_input=False)[:MAX_NAMED_PROBLEMS]
     # A document may have a million, which as objects take a hundred times its bytes.
     text, found, at = error.json(include_url=False, include_input=False), list["ErrorDetails"](), 0
-    while len(found) < NAMED_PROBLEMS:
+    while len(found) < MAX_NAMED_PROBLEMS:
         # Behind the bracket, or the comma.
         problem, at = FIRST_VALUE.raw_decode(text, at + 1)
         found.append(problem)
@@ -264,7 +264,7 @@ def _explain_silently(problem: ErrorDetails) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part)[:LONGEST_TOLD] for part in location) or "document"
+    return ".".join(str(part)[:SHORT_REPR_LENGTH] for part in location) or "document"
 
 
 def _syntax_problem(error: Exception) -> str:

@@ -29,7 +29,7 @@ MINUTE: Final = timedelta(minutes=1)
 FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 # Three times as long as any name of the IANA database.
-LONGEST_ZONE: Final = 100
+MAX_ZONE_LENGTH: Final = 100
 
 
 def validate_timezone(name: str) -> str:
@@ -40,8 +40,8 @@ def validate_timezone(name: str) -> str:
             refused too, because it means another zone on every host.
     """
     # Before anything is made of it: near names of a text of megabytes would be looked for for seconds.
-    if len(name) > LONGEST_ZONE:
-        raise CronError(f"time zone name has {len(name)} characters; at most {LONGEST_ZONE} are admitted")
+    if len(name) > MAX_ZONE_LENGTH:
+        raise CronError(f"time zone name has {len(name)} characters; at most {MAX_ZONE_LENGTH} are admitted")
     zone = name.strip()
     if zone in zone_names():
         return zone
@@ -217,7 +217,7 @@ def _instant(value: datetime) -> datetime:
 
 
 # PostgreSQL cannot index text much longer than this, and every list of five fields fits.
-LONGEST_EXPRESSION: Final = 1000
+MAX_EXPRESSION_LENGTH: Final = 1000
 # The longest wait for a day that exists is eight years: for 29 February around a year such as 2100.
 HORIZON_YEARS: Final = 10
 
@@ -289,9 +289,9 @@ def validate_cron(expression: str) -> str:
 @lru_cache(maxsize=2048)
 def parse_rule(expression: str) -> CronExpression:
     """Parse an expression, or raise the :class:`CronError` that explains what is wrong with it."""
-    if len(expression) > LONGEST_EXPRESSION:
+    if len(expression) > MAX_EXPRESSION_LENGTH:
         raise CronError(
-            f"cron expression has {len(expression)} characters; at most {LONGEST_EXPRESSION} are admitted"
+            f"cron expression has {len(expression)} characters; at most {MAX_EXPRESSION_LENGTH} are admitted"
         )
     parts = expression.split()
     _check_shape(parts)

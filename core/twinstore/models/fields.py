@@ -233,7 +233,7 @@ def refuse_system_tenant(value: str) -> str:
 def string_set(values: tuple[str, ...]) -> tuple[str, ...]:
     """Drop blanks and duplicates and sort by code point; the values are already trimmed."""
     # Most sets have none or one, and nearly all are read as they were stored; this runs for every document.
-    if not values or (values[0] and (len(values) == 1 or rises(values))):
+    if not values or (values[0] and (len(values) == 1 or is_strictly_sorted(values))):
         return values
     return tuple(sorted({value for value in values if value}))
 
@@ -242,7 +242,7 @@ def sorted_map(values: dict[str, str]) -> dict[str, str]:
     """Return the map with its keys in code point order."""
     # The map was made for the model, so it may be kept. Of very many names another one, and what sorts it,
     # would take several times as much memory as the document.
-    if len(values) > MANY_NAMES and rises(values):
+    if len(values) > MANY_NAMES and is_strictly_sorted(values):
         return values
     return {key: values[key] for key in sorted(values)}
 
@@ -269,7 +269,7 @@ def are_trimmed(texts: Collection[str]) -> bool:
     return all(map(eq, texts, map(str.strip, texts)))
 
 
-def rises(texts: Collection[str]) -> bool:
+def is_strictly_sorted(texts: Collection[str]) -> bool:
     """Whether each text is greater than the one before it, by code point."""
     return all(map(lt, texts, islice(texts, 1, None)))
 

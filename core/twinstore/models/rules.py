@@ -45,14 +45,14 @@ __all__ = [
     "PresentIn",
     "RequiresEntry",
     "SumAtMost",
-    "asked_without",
     "body_of",
     "check_fields",
     "field_types",
     "filled_from",
     "first_broken",
-    "note_body",
+    "record_body",
     "validator_of",
+    "when_missing",
 ]
 
 
@@ -336,7 +336,7 @@ def _alternatives(annotation: object) -> tuple[object, ...]:
 
 
 M = TypeVar("M", bound=BaseModel)
-Asked = TypeVar("Asked", bound=Callable[..., object])
+Validator = TypeVar("Validator", bound=Callable[..., object])
 
 
 class FilledFrom:
@@ -372,20 +372,27 @@ class Body:
     before pydantic sees the class.
 
     Attributes:
-        acts: the names of validators, serializers and computed fields.
-        asked: the wire names without which a validator changes its data; see :func:`asked_without`.
+        hooks: the names of validators, serializers and computed fields.
+        when_missing: the wire names without which a validator changes its data; see :func:`when_missing`.
         kept: the rules that models of the class keep; ``None``: those of its base.
     """
 
-    acts: tuple[str, ...]
-    asked: frozenset[str]
+    hooks: tuple[str, ...]
+    when_missing: frozenset[str]
     kept: tuple[ModelRule, ...] | None = None
 
 
-_asked_without: Final[WeakKeyDictionary[object, str]] = WeakKeyDictionary()
+_when_missing: Final[WeakKeyDictionary[object, str]] = WeakKeyDictionary()
 _bodies: Final[WeakKeyDictionary[type, Body]] = WeakKeyDictionary()
 # Members of a class that pydantic leaves alone. It marks all others by an object that has `__get__`.
-UNMARKED: Final = (FunctionType, GetSetDescriptorType, cached_property, classmethod, property, staticmethod)
+PLAIN_MEMBERS: Final = (
+    FunctionType,
+    GetSetDescriptorType,
+    cached_property,
+    classmethod,
+    property,
+    staticmethod,
+)
 
 
 def validator_of(
@@ -398,10 +405,10 @@ def validator_of(
     return cast("Callable[[M], M]", _compiled(rules, "raise refusal({rule}, model)", "return model", fills))
 
 
-def note_body(cls: type, kept: tuple[ModelRule, ...] | None) -> None:
+def record_body(cls: type, kept: tuple[ModelRule, ...] | None) -> None:
     """Note the body of a class before pydantic changes it; ``kept`` are the rules that it begins to keep."""
     body = body_of(cls)
-    _bodies[cls] = Body(body.acts, body.asked, kept)
+    _bodies[cls] = Body(body.hooks, body.when_missing, kept)
 
 
 def body_of(cls: type) -> Body:
@@ -410,24 +417,24 @@ def body_of(cls: type) -> Body:
         return _bodies[cls]
     members = vars(cls).items()
     marked = [(name, item) for name, item in members if hasattr(item, "__get__")]
-    acts = {name: _name_without_which(item) for name, item in marked if not isinstance(item, UNMARKED)}
-    asked = frozenset(wire for wire in acts.values() if wire is not None)
-    return Body(tuple(name for name, wire in acts.items() if wire is None), asked)
+    hooks = {name: _missing_name(item) for name, item in marked if not isinstance(item, PLAIN_MEMBERS)}
+    when_missing = frozenset(wire for wire in hooks.values() if wire is not None)
+    return Body(tuple(name for name, wire in hooks.items() if wire is None), when_missing)
 
 
-def asked_without(wire: str) -> Callable[[Asked], Asked]:
+def when_missing(wire: str) -> Callable[[Validator], Validator]:
     """Return a decorator of a ``before`` validator: it is called only for data that lack a name.
 
     So it is known without running it that all other data stay what they are.
     """
 
-    def decorated(validator: Asked) -> Asked:
+    def decorated(validator: Validator) -> Validator:
         @wraps(validator)
         def check(cls: type[BaseModel], data: object) -> object:
             return validator(cls, data) if _lacks(data, wire) else data
 
-        _asked_without[check] = wire
-        return cast("Asked", check)
+        _when_missing[check] = wire
+        return cast("Validator", check)
 
     return decorated
 
@@ -436,10 +443,10 @@ def _lacks(data: object, wire: str) -> bool:
     return isinstance(data, dict) and wire not in data
 
 
-def _name_without_which(validator: object) -> str | None:
-    """Return the name without which :func:`asked_without` asks a validator; ``None`` for any other one."""
-    asked = getattr(validator, "__func__", validator)
-    return _asked_without.get(asked) if isinstance(asked, FunctionType) else None
+def _missing_name(validator: object) -> str | None:
+    """Return the name without which :func:`when_missing` asks a validator; ``None`` for any other one."""
+    when_missing = getattr(validator, "__func__", validator)
+    return _when_missing.get(when_missing) if isinstance(when_missing, FunctionType) else None
 
 
 def first_broken(rules: tuple[ModelRule, ...]) -> Callable[[BaseModel], ModelRule | None]:
@@ -487,8 +494,8 @@ def _refusal(rule: ModelRule, model: BaseModel) -> PydanticCustomError:
     if not isinstance(rule, RequiresEntry):
         return PydanticCustomError(rule.code, rule.message)
     member = attrgetter(rule.by)(model)
-    said: dict[str, object] = {rule.by: str(member), "field": dict(rule.entries)[member]}
-    return PydanticCustomError(rule.code, rule.message, said)
+    context: dict[str, object] = {rule.by: str(member), "field": dict(rule.entries)[member]}
+    return PydanticCustomError(rule.code, rule.message, context)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,9 @@ __all__ = [
     "holds_floats",
     "instant_paths",
     "is_whole",
-    "left_out_values",
     "lossy_map",
-    "names_lost",
+    "lossy_map_reason",
+    "omitted_values",
     "shapes_of",
     "variants_of",
 ]
@@ -163,8 +163,8 @@ def joint_value(several: Sequence[ValueShape]) -> ValueShape:
     if all(item.kind in {Kind.NAMED, Kind.NUMBERED} for item in several):
         texts = dict.fromkeys(member.value for item in several for member in item.members)
         # Of no interest but for its texts: models know their own.
-        joint = cast("type[StrEnum]", StrEnum("OneOfSeveral", [(text, text) for text in texts]))
-        return ValueShape(Kind.NAMED, joint)
+        combined_subject = cast("type[StrEnum]", StrEnum("OneOfSeveral", [(text, text) for text in texts]))
+        return ValueShape(Kind.NAMED, combined_subject)
     return ValueShape(Kind.MAP, object)
 
 
@@ -184,7 +184,7 @@ def is_whole(value: ValueShape) -> bool:
     return item is not None and item.kind is Kind.INTEGER
 
 
-def left_out_values(model: type[BaseModel]) -> dict[str, object]:
+def omitted_values(model: type[BaseModel]) -> dict[str, object]:
     """Return by wire name the value with which a field is omitted from the wire form, such as ``[]`` or 0.
 
     It is the default, because a reader uses that for an absent field.
@@ -285,20 +285,20 @@ class VariantModel(CanonicalModel):
 
     A base names the field; each model under it says with which text the field begins::
 
-        class Shape(VariantModel, told_by="id"):
+        class Shape(VariantModel, discriminator="id"):
             id: Id
 
-        class Circle(Shape, begins="circle_"):
+        class Circle(Shape, discriminator_prefix="circle_"):
             radius: Count
 
     Reading a ``Shape`` then reads the model that the text selects, alone, nested, and out of a store.
 
     Attributes:
-        told_by: the Python name of the field that selects the model; its wire name is the same.
+        discriminator: the Python name of the field that selects the model; its wire name is the same.
         variants: the models by the text with which that field begins.
     """
 
-    told_by: ClassVar[str] = ""
+    discriminator: ClassVar[str] = ""
     variants: ClassVar[dict[str, type[VariantModel]]] = {}
 
     def __new__(cls, *values: object, **fields: object) -> Self:
@@ -314,9 +314,11 @@ class VariantModel(CanonicalModel):
         return super().__new__(cls)
 
     @override
-    def __init_subclass__(cls, *, told_by: str = "", begins: str = "", **config: Unpack[ConfigDict]) -> None:
+    def __init_subclass__(
+        cls, *, discriminator: str = "", discriminator_prefix: str = "", **config: Unpack[ConfigDict]
+    ) -> None:
         """Take the words of :meth:`__pydantic_init_subclass__`, which pydantic hands to both."""
-        del told_by, begins
+        del discriminator, discriminator_prefix
         super().__init_subclass__(**config)
 
     @override
@@ -327,15 +329,18 @@ class VariantModel(CanonicalModel):
         Raises:
             TypeError: the description contradicts itself.
         """
-        told_by, begins = str(config.pop("told_by", "")), str(config.pop("begins", ""))
+        discriminator, discriminator_prefix = (
+            str(config.pop("discriminator", "")),
+            str(config.pop("discriminator_prefix", "")),
+        )
         super().__pydantic_init_subclass__(**config)
-        if told_by:
-            check_base(cls, told_by)
-            cls.told_by, cls.variants = told_by, {}
+        if discriminator:
+            check_base(cls, discriminator)
+            cls.discriminator, cls.variants = discriminator, {}
             return
         base = base_of(cls)
-        check_variant(cls, base, begins)
-        base.variants[begins] = cls
+        check_variant(cls, base, discriminator_prefix)
+        base.variants[discriminator_prefix] = cls
         # Only now the models of the base are known.
         base.model_rebuild(force=True)
         schema_validator.cache_clear()
@@ -351,7 +356,7 @@ class VariantModel(CanonicalModel):
             {variant.__name__: handler.generate_schema(variant) for variant in cls.variants.values()},
             discriminator=cls.name_of,
             custom_error_type="variant",
-            custom_error_message=f"{cls.told_by} should begin with {' or '.join(cls.variants)}",
+            custom_error_message=f"{cls.discriminator} should begin with {' or '.join(cls.variants)}",
         )
 
     @classmethod
@@ -361,7 +366,7 @@ class VariantModel(CanonicalModel):
             return type(data).__name__
         if not isinstance(data, Mapping):
             return None
-        text = cast("Mapping[str, object]", data).get(cls.told_by)
+        text = cast("Mapping[str, object]", data).get(cls.discriminator)
         found = [name for name in cls.variants if isinstance(text, str) and text.strip().startswith(name)]
         return cls.variants[found[0]].__name__ if found else None
 
@@ -381,38 +386,46 @@ def base_of(variant: type[VariantModel]) -> type[VariantModel]:
     for base in variant.__mro__:
         if issubclass(base, VariantModel) and base is not VariantModel and "variants" in base.__dict__:
             return base
-    raise TypeError(f"{variant.__name__} has no base with told_by, the field that distinguishes its models")
+    raise TypeError(
+        f"{variant.__name__} has no base with discriminator, the field that distinguishes its models"
+    )
 
 
-def check_base(base: type[VariantModel], told_by: str) -> None:
+def check_base(base: type[VariantModel], discriminator: str) -> None:
     """Refuse a field that cannot select the model.
 
     Raises:
         TypeError: there is no such field, or its wire name is another one.
     """
-    info = base.model_fields.get(told_by)
+    info = base.model_fields.get(discriminator)
     if info is None:
         known = ", ".join(base.model_fields)
-        raise TypeError(f"{base.__name__} has told_by={told_by!r}, which is not one of its fields: {known}")
-    if (info.serialization_alias or info.alias or told_by) != told_by:
         raise TypeError(
-            f"{base.__name__} has told_by={told_by!r}, whose wire name differs; choose a name of one word"
+            f"{base.__name__} has discriminator={discriminator!r}, which is not one of its fields: {known}"
+        )
+    if (info.serialization_alias or info.alias or discriminator) != discriminator:
+        raise TypeError(
+            f"{base.__name__} has discriminator={discriminator!r}, whose wire name differs; choose a name of "
+            "one word"
         )
 
 
-def check_variant(variant: type[VariantModel], base: type[VariantModel], begins: str) -> None:
+def check_variant(variant: type[VariantModel], base: type[VariantModel], discriminator_prefix: str) -> None:
     """Refuse a model that cannot be distinguished from the others under its base.
 
     Raises:
         TypeError: it does not say how the field begins, or another one begins alike.
     """
-    if not begins:
-        raise TypeError(f"{variant.__name__} does not say how its {base.told_by} begins; write begins=")
+    if not discriminator_prefix:
+        raise TypeError(
+            f"{variant.__name__} has no discriminator_prefix, the text with which its "
+            f"{base.discriminator} begins"
+        )
     for known, other in base.variants.items():
-        if known.startswith(begins) or begins.startswith(known):
+        if known.startswith(discriminator_prefix) or discriminator_prefix.startswith(known):
             raise TypeError(
-                f"{variant.__name__} and {other.__name__} cannot be distinguished: their {base.told_by} "
-                f"begin with {begins!r} and {known!r}"
+                f"{variant.__name__} and {other.__name__} cannot be distinguished: their "
+                f"{base.discriminator} begin with {discriminator_prefix!r} and {known!r}"
             )
 
 
@@ -422,7 +435,7 @@ def check_variant(variant: type[VariantModel], base: type[VariantModel], begins:
 # last value. What a service is given may be normalised so. What is only moved must not lose a value.
 
 
-def names_lost(path: str) -> str:
+def lossy_map_reason(path: str) -> str:
     """Return why a row cannot be moved; ``path`` is that of the map that :func:`lossy_map` returned."""
     return (
         f"{path}: names that are blank, or differ only in case or outer blanks, would lose a value; rename "

@@ -18,9 +18,10 @@ from twinstore.observing.observer import (
     Observer,
     Operation,
     SystemScopeOpening,
-    note_lock_wait,
+    report_lock_wait,
 )
 from twinstore.observing.slow import SlowCalls
+from twinstore.runtime.moved_modules import renamed_getattr
 
 __all__ = [
     "Call",
@@ -32,5 +33,7 @@ __all__ = [
     "Operation",
     "SlowCalls",
     "SystemScopeOpening",
-    "note_lock_wait",
+    "report_lock_wait",
 ]
+
+__getattr__ = renamed_getattr(__name__)

@@ -28,7 +28,7 @@ log = logging.getLogger("twinstore.observing")
 E = TypeVar("E")
 
 # What a span calls the database of a driver, by the name of the driver in lower case.
-SYSTEMS: Final[dict[str, str]] = {}
+DB_SYSTEM_NAMES: Final[dict[str, str]] = {}
 # Once, because it may fail in every call.
 FAILED: Final = "The observer %s failed; the call goes on, and further failures of it are not logged."
 
@@ -87,7 +87,7 @@ class Observers:
             try:
                 ending = observer.started(operation)
             except Exception:
-                if self._fails_first(observer):
+                if self._is_first_failure(observer):
                     log.exception(FAILED, type(observer).__name__)
             except BaseException as error:
                 # An interrupt, which ends the call before it is made: what has begun for it must end.
@@ -104,7 +104,7 @@ class Observers:
         while endings:
             observer, ending = endings.pop()
             try:
-                self._tell(observer, ending, call)
+                self._notify(observer, ending, call)
             except BaseException:
                 # An interrupt; the others have things to end too.
                 self.ended(endings, call)
@@ -113,21 +113,21 @@ class Observers:
     def lock_waited(self, wait: LockWait) -> None:
         """Report how long a caller waited for a lock."""
         for observer in self._observers:
-            self._tell(observer, observer.lock_waited, wait)
+            self._notify(observer, observer.lock_waited, wait)
 
     def system_scope_opened(self, opening: SystemScopeOpening) -> None:
         """Report that system scope was opened."""
         for observer in self._observers:
-            self._tell(observer, observer.system_scope_opened, opening)
+            self._notify(observer, observer.system_scope_opened, opening)
 
-    def _tell(self, observer: Observer, hear: Callable[[E], object], event: E) -> None:
+    def _notify(self, observer: Observer, callback: Callable[[E], object], event: E) -> None:
         try:
-            hear(event)
+            callback(event)
         except Exception:
-            if self._fails_first(observer):
+            if self._is_first_failure(observer):
                 log.exception(FAILED, type(observer).__name__)
 
-    def _fails_first(self, observer: Observer) -> bool:
+    def _is_first_failure(self, observer: Observer) -> bool:
         with self._lock:
             first = id(observer) not in self._failed
             self._failed.add(id(observer))
@@ -313,7 +313,7 @@ class Notifier:
         """Make a call to the operation of this name and return its answer."""
         operation = self._operation(name)
         endings = self._observers.started(operation)
-        token = PRESENT.set(self)
+        token = CURRENT_NOTIFIER.set(self)
         start = perf_counter()
         try:
             answer = call(*args, **kwargs)
@@ -324,7 +324,7 @@ class Notifier:
             self._ended(operation, endings, perf_counter() - start, None)
             return answer
         finally:
-            PRESENT.reset(token)
+            CURRENT_NOTIFIER.reset(token)
 
     @contextmanager
     def block(self, name: str, block: AbstractContextManager[T]) -> Generator[T]:
@@ -366,7 +366,7 @@ class Notifier:
         self._observers.ended(endings, call_of(operation, seconds, error))
 
 
-PRESENT: Final[ContextVar[Notifier | None]] = ContextVar("twinstore_notifier", default=None)
+CURRENT_NOTIFIER: Final[ContextVar[Notifier | None]] = ContextVar("twinstore_notifier", default=None)
 """The notifier of the call that runs here; ``None`` outside of calls and without observers.
 
 Code below a repository uses it to report locks and system scope, so that no signature in between has to name
@@ -374,7 +374,7 @@ it.
 """
 
 
-def note_lock_wait(entity: str, seconds: float, *, contended: bool, acquired: bool) -> None:
+def report_lock_wait(entity: str, seconds: float, *, contended: bool, acquired: bool) -> None:
     """Report to the observers of the present call, if any, how an attempt to acquire a lock ended.
 
     Args:
@@ -383,7 +383,7 @@ def note_lock_wait(entity: str, seconds: float, *, contended: bool, acquired: bo
         contended: another holder had it at the first attempt.
         acquired: the caller has it.
     """
-    notifier = PRESENT.get()
+    notifier = CURRENT_NOTIFIER.get()
     if notifier is not None:
         notifier.of(entity).lock_waited(seconds, contended=contended, acquired=acquired)
 
@@ -401,7 +401,7 @@ def note_lock_wait(entity: str, seconds: float, *, contended: bool, acquired: bo
 S = TypeVar("S")
 
 # Modules have some tens; a driver that makes classes as it goes must not fill the memory.
-CLASSES: Final = 512
+CLASS_CACHE_SIZE: Final = 512
 
 
 class Runner(Protocol):
@@ -457,7 +457,7 @@ def observed(part: T, notifier: Runner) -> T:
     return cast("T", found)
 
 
-@lru_cache(maxsize=CLASSES)
+@lru_cache(maxsize=CLASS_CACHE_SIZE)
 def observed_class(kind: type[object]) -> type[Observed] | None:
     """Return the class of the observed parts of a class, ``None`` where there is nothing to observe.
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
 from twinstore.observing.counters import METRICS
-from twinstore.observing.observer import SYSTEMS, CallOutcome, Ending, Observer
+from twinstore.observing.observer import DB_SYSTEM_NAMES, CallOutcome, Ending, Observer
 
 try:
     from opentelemetry.context import attach, detach
@@ -106,7 +106,7 @@ class OpenTelemetryObserver(Observer):
             # While the span is the present one, so that an example of a bucket leads to it.
             self._measure(call)
             if call.outcome is not CallOutcome.OK:
-                note_error(span, call)
+                record_error(span, call)
         finally:
             span.end()
             detach(token)
@@ -122,7 +122,7 @@ class OpenTelemetryObserver(Observer):
         self._operations.add(1, {**labels, "outcome": call.outcome.value})
 
 
-def note_error(span: Span, call: Call) -> None:
+def record_error(span: Span, call: Call) -> None:
     """Record on a span how its call failed, by names from code and without a message."""
     span.set_attribute("error.type", call.error or call.outcome.value)
     span.set_attribute("twinstore.outcome", call.outcome.value)
@@ -135,4 +135,4 @@ def system_of(driver: str) -> str:
 
     It is the scheme of the URLs that lead to such a system.
     """
-    return SYSTEMS.get(driver.casefold(), driver.casefold())
+    return DB_SYSTEM_NAMES.get(driver.casefold(), driver.casefold())

@@ -8,17 +8,17 @@ from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
 from twinstore.observing.observer import Ending, Observer
-from twinstore.runtime.formatting import shown
-from twinstore.runtime.service_log import PAUSE_SECONDS, Limiter, log, more
+from twinstore.runtime.formatting import safe_repr
+from twinstore.runtime.service_log import LOG_INTERVAL_SECONDS, Limiter, log, suppressed_text
 
 if TYPE_CHECKING:
     from twinstore.observing.observer import Call, Operation
 
 
-def note_slow(call: Call, limiter: Limiter) -> None:
+def log_slow_call(call: Call, limiter: Limiter) -> None:
     """Say that a call was slow."""
-    left_out = limiter.passes(call[:4])
-    if left_out is not None:
+    suppressed = limiter.passes(call[:4])
+    if suppressed is not None:
         log.warning(
             "%s.%s.%s on %s took %.2f s (%s)%s",
             call.module,
@@ -27,7 +27,7 @@ def note_slow(call: Call, limiter: Limiter) -> None:
             call.driver,
             call.seconds,
             call.outcome.value,
-            more(left_out),
+            suppressed_text(suppressed),
             extra={
                 "twinstore_module": call.module,
                 "twinstore_entity": call.entity,
@@ -35,7 +35,7 @@ def note_slow(call: Call, limiter: Limiter) -> None:
                 "twinstore_driver": call.driver,
                 "twinstore_outcome": call.outcome.value,
                 "twinstore_seconds": call.seconds,
-                "twinstore_left_out": left_out,
+                "twinstore_left_out": suppressed,
             },
         )
 
@@ -49,7 +49,7 @@ class SlowCalls(Observer):
     At most one a minute for each operation, with the number of lines that were suppressed.
     """
 
-    def __init__(self, seconds: float = SLOW_SECONDS, *, pause: float = PAUSE_SECONDS) -> None:
+    def __init__(self, seconds: float = SLOW_SECONDS, *, pause: float = LOG_INTERVAL_SECONDS) -> None:
         """Take from which length on a call is slow, and how long an operation is silent after a line.
 
         Raises:
@@ -57,7 +57,9 @@ class SlowCalls(Observer):
         """
         for name, value in {"seconds": seconds, "pause": pause}.items():
             if type(value) not in {int, float} or not value >= 0:
-                raise ConfigurationError(f"Argument {name} should be a number from 0, not {shown(value)}.")
+                raise ConfigurationError(
+                    f"Argument {name} should be a number from 0, not {safe_repr(value)}."
+                )
         self._seconds = seconds
         self._limiter = Limiter(pause)
 
@@ -68,4 +70,4 @@ class SlowCalls(Observer):
 
     def _ended(self, call: Call) -> None:
         if call.seconds >= self._seconds:
-            note_slow(call, self._limiter)
+            log_slow_call(call, self._limiter)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from twinstore.access.guard import AT_ONCE, GuardedAccess, OneCallAtATime
+from twinstore.access.guard import NO_LOCK, GuardedAccess, OneCallAtATime
 from twinstore.access.nested_units import OpenUnits
 from twinstore.access.unit_state import Lifetime
 
@@ -79,7 +79,7 @@ class AccessBackend(ABC, Generic[R]):
         """The repositories, each call on its own; methods documented as atomic open their own unit."""
         # At first use, because the constructor of the driver has not ended when this base's runs.
         if self._repositories is None:
-            self._repositories = self._guarded(self.unbound(), AT_ONCE, self.open_units)
+            self._repositories = self._guarded(self.unbound(), NO_LOCK, self.open_units)
         return self._repositories
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class AccessBackend(ABC, Generic[R]):
 
     def bind(self, handle: object, scope: Scope) -> R:
         """Return repositories that join a caller's own handle; see :meth:`ModuleBackend.bind`."""
-        return self._guarded(self.join(handle, scope), calls_of(handle), self.open_units)
+        return self._guarded(self.join(handle, scope), call_guard_of(handle), self.open_units)
 
     def _guarded(self, access: Access, calls: AbstractContextManager[object], units: OpenUnits | None) -> R:
         return self._over(GuardedAccess(access, self._lifetime, calls, units))
@@ -115,7 +115,7 @@ class AccessBackend(ABC, Generic[R]):
         return self._module.repositories(access)
 
 
-def calls_of(handle: object) -> OneCallAtATime:
+def call_guard_of(handle: object) -> OneCallAtATime:
     """Return what the calls of a caller's connection or client session enter."""
     try:
         return _joined.setdefault(handle, OneCallAtATime())

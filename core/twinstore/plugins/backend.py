@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from twinstore.bulk.corruption import Planter
+from twinstore.bulk.corruption import CorruptionWriter
 from twinstore.errors import UnsupportedCapabilityError
 from twinstore.plugins.resources import SharedResources
 from twinstore.plugins.settings import BackendSettings
@@ -25,7 +25,7 @@ __all__ = [
     "BackendSpec",
     "Capabilities",
     "ModuleBackend",
-    "OpenPlanter",
+    "OpenCorruptionWriter",
     "OpenRequest",
 ]
 
@@ -145,8 +145,8 @@ class BackendSpec:
         extra: the extra of twinstore (or the name of a distribution) that brings its client library.
         requires: import names which that extra brings.
         draft: compares the description of a module with its shipped migrations; opens nothing.
-        planter: changes rows past the driver, for the self-test of the verification; ``None`` for a driver
-            whose verification cannot be tested that way.
+        corruption_writer: changes rows past the driver, for the self-test of the verification; ``None`` for a
+            driver whose verification cannot be tested that way.
     """
 
     name: str
@@ -158,7 +158,7 @@ class BackendSpec:
     requires: tuple[str, ...] = ()
     modules: frozenset[str] | None = None
     draft: Callable[[ModuleSpec[object]], MigrationDraft] | None = None
-    planter: OpenPlanter | None = None
+    corruption_writer: OpenCorruptionWriter | None = None
 
 
 class ModuleBackend(Protocol[R_co]):
@@ -249,5 +249,5 @@ class ModuleBackend(Protocol[R_co]):
         ...
 
 
-OpenPlanter = Callable[["BackendSettings"], AbstractContextManager[Planter]]
-"""Opens a planter with the settings of a driver; connects at once."""
+OpenCorruptionWriter = Callable[["BackendSettings"], AbstractContextManager[CorruptionWriter]]
+"""Opens a corruption writer with the settings of a driver; connects at once."""

@@ -32,7 +32,7 @@ __all__ = [
     "expect",
     "never_committed",
     "paged",
-    "whole",
+    "single_page",
 ]
 
 
@@ -53,7 +53,7 @@ class StoredList(Generic[M_contra]):
     Attributes:
         entity: whose rows.
         query: scope, conditions and order; its limit and starting point do not matter.
-        row: what identifies a row in the list, from its model, as ``ask`` of the list returns it.
+        row: what identifies a row in the list, from its model, as ``fetch`` of the list returns it.
     """
 
     entity: Entity
@@ -68,7 +68,7 @@ class ListQuery(Generic[St_contra]):
 
     Attributes:
         name: names it in reports.
-        ask: returns a page of a storage from a token on: of each row what identifies it and its place,
+        fetch: returns a page of a storage from a token on: of each row what identifies it and its place,
             ``None`` for a row that has expired and that the other side need not have.
         reads: the entities it is made of.
         due: it is in the order in which rows are due next, which has a separate check; see ``due_order`` of
@@ -78,7 +78,7 @@ class ListQuery(Generic[St_contra]):
     """
 
     name: str
-    ask: Callable[[St_contra, str | None], Page[ListedRow | None]]
+    fetch: Callable[[St_contra, str | None], Page[ListedRow | None]]
     reads: tuple[str, ...]
     due: bool = False
     stored: StoredList[Never] | None = None
@@ -148,7 +148,7 @@ def paged(page: Page[T], row: Callable[[T], ListedRow | None]) -> Page[ListedRow
     return Page(tuple(row(item) for item in page), page.next_page_token, page.undecodable)
 
 
-def whole(items: Iterable[T], row: Callable[[T], ListedRow | None]) -> Page[ListedRow | None]:
+def single_page(items: Iterable[T], row: Callable[[T], ListedRow | None]) -> Page[ListedRow | None]:
     """Return a list without pages as one page."""
     page = items if isinstance(items, Page) else Page(tuple(items))
     return replace(paged(page, row), next_page_token=None)

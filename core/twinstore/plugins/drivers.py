@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from pluggy import HookimplMarker, HookspecMarker, PluginManager, PluginValidationError
 
 from twinstore.errors import ConfigurationError, TwinstoreError
-from twinstore.observing.observer import SYSTEMS
+from twinstore.observing.observer import DB_SYSTEM_NAMES
 from twinstore.plugins.backend import BACKEND_API_VERSION, BackendSpec, ModuleBackend
 from twinstore.plugins.entry_points import (
     Registration,
-    brief,
+    brief_error,
     did_you_mean,
     near_matches,
     registrations,
-    the_only,
+    single_registration,
 )
 from twinstore.plugins.modules import built_modules, module_plugins
 from twinstore.plugins.settings import BackendSettings
@@ -59,7 +59,7 @@ HOOK: Final = "twinstore_register_backend"
 # 1 had no ``Access``; nothing of core could work with such a driver.
 OLDEST_API_VERSION: Final = 2
 GUIDE: Final = "docs/writing-a-driver.md"
-SPELLINGS: Final = {name.casefold(): name for name in ("Filesystem", "Memory", "Mongo", "Postgres")}
+DISPLAY_NAMES: Final = {name.casefold(): name for name in ("Filesystem", "Memory", "Mongo", "Postgres")}
 
 hookspec = HookspecMarker("twinstore")
 hookimpl = HookimplMarker("twinstore")
@@ -118,14 +118,14 @@ def load_backend(name: str, *, module: str | None = None) -> BackendSpec:
             missing; it does not store the module. The message says which and what to do.
     """
     known = _registrations()
-    registration = the_only(
+    registration = single_registration(
         [registration for registration in known if registration.key == name.casefold()], name, known, KIND
     )
     spec = _describe(registration)
     _check_module(registration, spec, module)
     if missing := _missing_extra(registration, spec):
         raise ConfigurationError(missing, driver=registration.name)
-    SYSTEMS[spec.name.casefold()] = next(iter(spec.schemes), spec.name.casefold())
+    DB_SYSTEM_NAMES[spec.name.casefold()] = next(iter(spec.schemes), spec.name.casefold())
     return spec
 
 
@@ -140,7 +140,7 @@ def list_backends() -> tuple[BackendInfo, ...]:
 
 
 def _registrations() -> list[Registration]:
-    return registrations(ENTRY_POINT_GROUP, KIND, SPELLINGS)
+    return registrations(ENTRY_POINT_GROUP, KIND, DISPLAY_NAMES)
 
 
 def _describe(registration: Registration) -> BackendSpec:
@@ -157,7 +157,7 @@ def _describe(registration: Registration) -> BackendSpec:
         answers: list[object] = hook()
     except (Exception, SystemExit) as error:
         raise registration.error(
-            f"failed in {HOOK} ({brief(error)}); reinstall it or ask its author."
+            f"failed in {HOOK} ({brief_error(error)}); reinstall it or ask its author."
         ) from error
     return _check_spec(registration, answers[0] if answers else None)
 
@@ -176,7 +176,7 @@ def _register(manager: PluginManager, registration: Registration) -> None:
         client = "; its factory should import the client library, not its plug-in"
         hint = client if isinstance(error, ImportError) else ""
         raise registration.error(
-            f"cannot be imported ({brief(error)}); reinstall it or its requirements{hint}."
+            f"cannot be imported ({brief_error(error)}); reinstall it or its requirements{hint}."
         ) from error
 
 
@@ -259,7 +259,7 @@ def _requirement(registration: Registration, extra: str) -> str:
 def _inspect(registration: Registration, same_name: Sequence[Registration]) -> BackendInfo:
     try:
         # Two distributions of one name are both shown as broken, because neither would be loaded.
-        the_only(same_name, registration.name, same_name, KIND)
+        single_registration(same_name, registration.name, same_name, KIND)
         spec = _describe(registration)
     except ConfigurationError as error:
         return _info(registration, "broken", error.message, ())
@@ -301,7 +301,7 @@ def _info(
 
 
 # Libraries that replace threads by greenlets: the module and its function that says so, and of what.
-GREEN: Final = (
+GREENLET_PATCHES: Final = (
     ("gevent", "gevent.monkey", "is_module_patched", "threading"),
     ("eventlet", "eventlet.patcher", "is_monkey_patched", "thread"),
 )
@@ -313,7 +313,7 @@ def refuse_patched_threads() -> None:
     Raises:
         ConfigurationError: gevent or eventlet has patched ``threading``.
     """
-    for library, module, function, name in GREEN:
+    for library, module, function, name in GREENLET_PATCHES:
         is_patched: Callable[[str], bool] | None = getattr(sys.modules.get(module), function, None)
         if is_patched is not None and is_patched(name):
             raise ConfigurationError(
@@ -327,7 +327,7 @@ def spec_problem(spec: BackendSpec) -> str | None:
     for name, (wanted, holds) in FIELDS.items():
         value: object = getattr(spec, name)
         if not holds(value):
-            return f"describes itself wrongly: {name} should be {wanted}, not {_shown(value)}"
+            return f"describes itself wrongly: {name} should be {wanted}, not {_value_text(value)}"
     return None
 
 
@@ -395,7 +395,7 @@ def _has(backend: object, name: str) -> bool:
     return inspect.getattr_static(backend, name, None) is not None
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     return repr(cast("object", value)) if isinstance(value, (str, tuple, list, set)) else str(value)
 
 
@@ -415,6 +415,6 @@ FIELDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
         lambda value: value is None or _are_modules(value),
     ),
     "draft": ("None or a function", lambda value: value is None or callable(value)),
-    "planter": ("None or a function", lambda value: value is None or callable(value)),
+    "corruption_writer": ("None or a function", lambda value: value is None or callable(value)),
 }
 BACKEND_NAMES: Final = sorted(name for name in vars(ModuleBackend) if not name.startswith("_"))

@@ -20,7 +20,7 @@ from typing_extensions import override
 from twinstore.errors import ConfigurationError
 from twinstore.runtime.secrets import mask_secret_url
 
-SHOWN: Final = 200
+MAX_MESSAGE_TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _name_of(distribution: Distribution) -> str:
     return distribution.name
 
 
-def the_only(
+def single_registration(
     matching: Sequence[Registration], name: str, known: Sequence[Registration], kind: str
 ) -> Registration:
     """Return the one registration of a name.
@@ -143,7 +143,9 @@ def near_matches(text: str, known: Iterable[str]) -> tuple[str, ...]:
     """Return the known names that a misspelt one may have meant, best first."""
     by_key = {name.casefold(): name for name in known}
     # Compared by its beginning, because the price grows with the square of the length.
-    return tuple(by_key[key] for key in get_close_matches(text[:SHOWN].casefold(), by_key, n=3, cutoff=0.6))
+    return tuple(
+        by_key[key] for key in get_close_matches(text[:MAX_MESSAGE_TEXT].casefold(), by_key, n=3, cutoff=0.6)
+    )
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
@@ -152,7 +154,7 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
-def brief(error: BaseException) -> str:
+def brief_error(error: BaseException) -> str:
     """Return kind and first line of an error."""
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:SHOWN]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {lines[0][:MAX_MESSAGE_TEXT]}" if lines else type(error).__name__

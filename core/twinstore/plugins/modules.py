@@ -19,7 +19,7 @@ from typing import Final, cast
 
 from twinstore.catalog.entity import NAME
 from twinstore.errors import ConfigurationError
-from twinstore.plugins.entry_points import Registration, brief, registrations, the_only
+from twinstore.plugins.entry_points import Registration, brief_error, registrations, single_registration
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.options import ModuleSettings
 
@@ -39,7 +39,7 @@ log = logging.getLogger("twinstore.modules")
 
 MODULE_GROUP: Final = "twinstore.modules"
 KIND: Final = "module"
-OURS: Final = "twinstore"
+OWN_DISTRIBUTION: Final = "twinstore"
 # Attributes that every storage has, the schema of the ledger, and schemas that PostgreSQL fills itself.
 RESERVED: Final = frozenset({"close", "information_schema", "module", "public", "twinstore"})
 # What PostgreSQL keeps for its own schemas.
@@ -94,7 +94,7 @@ def module_plugin(name: str) -> ModulePlugin:
             do.
     """
     known = _registrations()
-    registration = the_only(
+    registration = single_registration(
         [registration for registration in known if registration.key == name.casefold()], name, known, KIND
     )
     return _loaded(registration)
@@ -127,7 +127,7 @@ def module_spec(name: str) -> ModuleSpec[object]:
             only; or what it stores cannot be imported or has another name.
     """
     known = _registrations()
-    registration = the_only(
+    registration = single_registration(
         [registration for registration in known if registration.key == name.casefold()], name, known, KIND
     )
     plugin = _loaded(registration)
@@ -141,7 +141,7 @@ def module_spec(name: str) -> ModuleSpec[object]:
         spec: object = plugin.spec()
     except (Exception, SystemExit) as error:
         raise registration.error(
-            f"cannot be imported ({brief(error)}); reinstall it or its requirements."
+            f"cannot be imported ({brief_error(error)}); reinstall it or its requirements."
         ) from error
     return _checked(registration, plugin, spec)
 
@@ -172,7 +172,7 @@ def _registrations() -> list[Registration]:
     """Return the registrations by name; ours first, so that no plug-in takes one of our settings sections."""
     return sorted(
         registrations(MODULE_GROUP, KIND),
-        key=lambda registration: (registration.distribution != OURS, registration.key),
+        key=lambda registration: (registration.distribution != OWN_DISTRIBUTION, registration.key),
     )
 
 
@@ -208,7 +208,7 @@ def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
             continue
         try:
             plugin = _loaded(
-                the_only(
+                single_registration(
                     [other for other in known if other.key == registration.key],
                     registration.name,
                     known,
@@ -228,13 +228,13 @@ def _plugins() -> dict[str, ModulePlugin | ConfigurationError]:
 def _take_sections(registration: Registration, plugin: ModulePlugin, taken: dict[str, Registration]) -> None:
     """Let a module have its top sections, unless an earlier one has them."""
     settings = plugin.settings
-    tops = {settings.section, *(path[0] for paths in settings.roles.values() for path in paths)}
-    for top in sorted(tops):
+    top_sections = {settings.section, *(path[0] for paths in settings.roles.values() for path in paths)}
+    for top in sorted(top_sections):
         if (other := taken.get(top.casefold())) is not None:
             raise registration.error(
                 f"uses the section {top} of the settings, which belongs to {other.name}; ask its author."
             )
-    taken.update(dict.fromkeys((top.casefold() for top in tops), registration))
+    taken.update(dict.fromkeys((top.casefold() for top in top_sections), registration))
 
 
 def _loaded(registration: Registration) -> ModulePlugin:
@@ -249,7 +249,7 @@ def _loaded(registration: Registration) -> ModulePlugin:
     # SystemExit too: a plug-in that exits while it is imported must not end the host.
     except (Exception, SystemExit) as error:
         raise registration.error(
-            f"cannot be imported ({brief(error)}); reinstall it or its requirements."
+            f"cannot be imported ({brief_error(error)}); reinstall it or its requirements."
         ) from error
     if not isinstance(plugin, ModulePlugin):
         raise registration.error(

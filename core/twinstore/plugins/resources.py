@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
-from twinstore.runtime.forks import ForkSafeLock, Renewable, keep, renew_in_child
+from twinstore.runtime.forks import ForkSafeLock, Renewable, renew_in_child, retain
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -77,7 +77,7 @@ class SharedResources(Renewable):
     def renew(self) -> None:
         """Forget in a forked child what has connections of the parent."""
         # Kept from the garbage collector, whose finalisers would say good-bye to the parent's server.
-        keep(self._resources)
+        retain(self._resources)
         self._resources = {key: found for key, found in self._resources.items() if found.renews_itself}
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
     facade for asyncio -> RunningCall, in a context variable of the thread that makes the call
     driver -> cancellable(cancel) around each statement that may wait
-    the task is cancelled -> RunningCall.given_up, and a thread that calls ``cancel`` until the call has ended
+    the task is cancelled -> RunningCall.cancelled, and a thread that calls ``cancel`` until the call ends
 
 A driver may also register nothing: its calls then end by themselves, and take their thread until then.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-__all__ = ["RunningCall", "cancellable", "given_up", "running_call"]
+__all__ = ["RunningCall", "cancellable", "cancelled", "running_call"]
 
 
 log = logging.getLogger("twinstore.cancelling")
@@ -32,14 +32,14 @@ class RunningCall:
     """One call that its caller may give up while a thread makes it.
 
     Attributes:
-        given_up: no caller waits for it any more; never reset.
+        cancelled: no caller waits for it any more; never reset.
     """
 
-    __slots__ = ("_cancels", "_ended", "_lock", "given_up")
+    __slots__ = ("_cancel_callbacks", "_ended", "_lock", "cancelled")
 
     def __init__(self) -> None:
-        self.given_up = False
-        self._cancels: list[Callable[[], object]] = []
+        self.cancelled = False
+        self._cancel_callbacks: list[Callable[[], object]] = []
         self._ended = False
         self._lock = Lock()
 
@@ -51,7 +51,7 @@ class RunningCall:
         """
         # Locked: as long as a cancellation is on its way, the call does not go on to another statement.
         with self._lock:
-            for cancel in self._cancels:
+            for cancel in self._cancel_callbacks:
                 try:
                     cancel()
                 except Exception as error:  # noqa: BLE001  # of any driver; the call ends by its own limit
@@ -65,17 +65,17 @@ class RunningCall:
             TimeoutExceededError: the call was given up; nothing of the statement may be sent.
         """
         with self._lock:
-            if self.given_up:
+            if self.cancelled:
                 raise TimeoutExceededError(
                     "The caller has cancelled this call; the next statement was not sent.",
                     outcome=Outcome.NOT_APPLIED,
                 )
-            self._cancels.append(cancel)
+            self._cancel_callbacks.append(cancel)
 
     def end_statement(self) -> None:
         """Note that the statement that began last has ended; waits for a cancellation that is on its way."""
         with self._lock:
-            self._cancels.pop()
+            self._cancel_callbacks.pop()
 
     def end(self) -> None:
         """Note that the call has ended."""
@@ -84,7 +84,7 @@ class RunningCall:
 
 
 RUNNING: Final[ContextVar[RunningCall | None]] = ContextVar("twinstore_running_call", default=None)
-NOT_WATCHED: Final[AbstractContextManager[None]] = nullcontext()
+NOT_CANCELLABLE: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class Cancellable:
@@ -112,10 +112,10 @@ def running_call() -> RunningCall | None:
     return RUNNING.get()
 
 
-def given_up() -> bool:
+def cancelled() -> bool:
     """Whether the call that is made here was given up, so that repeating or waiting is useless."""
     call = RUNNING.get()
-    return call is not None and call.given_up
+    return call is not None and call.cancelled
 
 
 def cancellable(cancel: Callable[[], object]) -> AbstractContextManager[None]:
@@ -129,4 +129,4 @@ def cancellable(cancel: Callable[[], object]) -> AbstractContextManager[None]:
         TimeoutExceededError: by the block, at its begin: the call was given up before.
     """
     call = RUNNING.get()
-    return NOT_WATCHED if call is None else Cancellable(call, cancel)
+    return NOT_CANCELLABLE if call is None else Cancellable(call, cancel)

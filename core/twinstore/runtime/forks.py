@@ -3,7 +3,7 @@
 A forked child has the memory and the sockets of its parent, but none of its threads. A lock that another
 thread held is never released, and two processes that share a socket read each other's answers. What holds
 a lock, a thread or a connection starts fresh in the child (:func:`renew_in_child`), and what lives on one
-connection (a session, a unit of work, a stream) is refused there (:class:`OwnProcess`).
+connection (a session, a unit of work, a stream) is refused there (:class:`ProcessGuard`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ForkSafeLock",
-    "OwnProcess",
+    "NotPicklable",
+    "ProcessGuard",
     "Renewable",
-    "StaysInProcess",
-    "ending",
-    "keep",
-    "of_one_process",
+    "cleanup_unless_forked",
+    "guard_stream",
     "renew_in_child",
+    "retain",
 ]
 
 
@@ -54,7 +54,7 @@ class Renewable(Protocol):
 
 # Weak, so that being renewable keeps no storage alive after its host has dropped it.
 _renewed: Final[WeakSet[Renewable]] = WeakSet()
-_kept: Final[list[object]] = []
+_retained: Final[list[object]] = []
 
 
 def renew_in_child(thing: Renewable) -> None:
@@ -62,9 +62,9 @@ def renew_in_child(thing: Renewable) -> None:
     _renewed.add(thing)
 
 
-def keep(thing: object) -> None:
+def retain(thing: object) -> None:
     """Keep what a child inherited as long as the child lives: its finaliser would act on the parent's."""
-    _kept.append(thing)
+    _retained.append(thing)
 
 
 def _renew_all() -> None:
@@ -81,7 +81,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_all)
 
 
-class OwnProcess:
+class ProcessGuard:
     """Remembers the process in which something was opened."""
 
     __slots__ = ("_pid",)
@@ -115,7 +115,7 @@ class Reentrant(Protocol):
     def _at_fork_reinit(self) -> None: ...
 
 
-class StaysInProcess:
+class NotPicklable:
     """Base of what has connections, of which a pickle would have none."""
 
     @override
@@ -160,9 +160,9 @@ class ForkSafeLock(RLock):  # type: ignore[misc]  # pyright: ignore[reportGenera
 
 
 @contextmanager
-def ending(end: Callable[[], object]) -> Generator[OwnProcess]:
+def cleanup_unless_forked(end: Callable[[], object]) -> Generator[ProcessGuard]:
     """Call ``end`` when the block ends, but not in a forked child: what it would end is the parent's."""
-    process = OwnProcess()
+    process = ProcessGuard()
     try:
         yield process
     finally:
@@ -170,13 +170,13 @@ def ending(end: Callable[[], object]) -> Generator[OwnProcess]:
             end()
 
 
-def of_one_process(stream: Iterator[T], what: str) -> Iterator[T]:
+def guard_stream(stream: Iterator[T], what: str) -> Iterator[T]:
     """Yield what a stream yields; in a forked child refuse to go on, because that would take from the parent.
 
     Raises:
         TransactionAbortedError: the process was forked since the stream was opened.
     """
-    process = OwnProcess()
+    process = ProcessGuard()
     for item in stream:
         yield item
         del item  # or a batch would stay in memory while the next one is read

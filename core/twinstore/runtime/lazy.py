@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from twinstore.runtime.moved_modules import renamed_getattr
+
 
 def from_submodules(package: str, names: Sequence[str], submodules: Sequence[str]) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package: a name is that of the first submodule which exports it.
@@ -26,13 +28,16 @@ def from_submodules(package: str, names: Sequence[str], submodules: Sequence[str
     return find
 
 
-def face(package: str, parts: Sequence[str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazy_exports(
+    package: str, parts: Sequence[str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a module that hands on the public names of others.
 
     Args:
         package: its import name.
         parts: the others; they are imported in this order until one has the name.
     """
+    earlier = renamed_getattr(package, 3)
 
     def names() -> list[str]:
         return sorted({name for part in parts for name in import_module(part).__all__})
@@ -45,6 +50,6 @@ def face(package: str, parts: Sequence[str]) -> tuple[Callable[[str], object], C
                 module = import_module(part)
                 if name in module.__all__:
                     return getattr(module, name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return earlier(name)
 
     return find, names

@@ -1,4 +1,4 @@
-"""Import paths of earlier releases, which work for one release and warn."""
+"""Import paths and names of earlier releases, which work for one release and warn."""
 
 from __future__ import annotations
 
@@ -69,6 +69,52 @@ MOVED: Final[Mapping[str, tuple[str, ...]]] = {
     "twinstore_postgres.deadlines": ("twinstore_postgres.connection.deadlines",),
 }
 
+# The public names that earlier releases had, by which one replaces them.
+RENAMED: Final[Mapping[str, str]] = {
+    "HELD": "UNIQUE_VALUE_TAKEN",
+    "LifeInCopy": "CopyPolicy",
+    "Marking": "MarkRule",
+    "Moment": "ServerClock",
+    "NOTHING_BESIDE": "NO_ADDITIONAL_VALUES",
+    "Obstacle": "UniqueConflict",
+    "OpenPlanter": "OpenCorruptionWriter",
+    "OwnProcess": "ProcessGuard",
+    "PAUSE_SECONDS": "LOG_INTERVAL_SECONDS",
+    "PlantRefusedError": "CorruptionRefusedError",
+    "Planter": "CorruptionWriter",
+    "Sets": "FieldUpdates",
+    "StaysInProcess": "NotPicklable",
+    "Stepwise": "PartialProgress",
+    "Survey": "Inventory",
+    "TURNS": "RETRY_QUEUES",
+    "Turns": "RetryQueues",
+    "Twice": "DuplicateMember",
+    "asked_without": "when_missing",
+    "ending": "cleanup_unless_forked",
+    "forbidden_move": "invalid_transition",
+    "given_up": "cancelled",
+    "keep": "retain",
+    "left_out_values": "omitted_values",
+    "marked_in_portions": "mark_in_batches",
+    "migrating": "logs_migration",
+    "names_lost": "lossy_map_reason",
+    "no_number_left": "sequence_exhausted",
+    "note_back": "log_recovered",
+    "note_body": "record_body",
+    "note_connected": "log_connected",
+    "note_lock_wait": "report_lock_wait",
+    "note_lost": "log_unavailable",
+    "note_lost_race": "log_lost_race",
+    "note_ready": "log_ready",
+    "obstacles": "unique_conflicts",
+    "of_one_process": "guard_stream",
+    "pauses": "backoff_delays",
+    "reason_of_obstacle": "conflict_reason",
+    "repeat": "retry",
+    "standing": "migration_problems",
+    "whole": "single_page",
+}
+
 ABSENT: Final = object()
 
 
@@ -95,7 +141,7 @@ class MovedModules:
         vars(module).update(__getattr__=partial(_name_of, module.__name__))
 
 
-def handed_on(package: str) -> Callable[[str], object]:
+def deprecated_getattr(package: str) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package that has the name of an earlier module.
 
     Args:
@@ -111,6 +157,29 @@ def handed_on(package: str) -> Callable[[str], object]:
     return find
 
 
+def renamed_getattr(package: str, depth: int = 2) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a package some of whose names were renamed.
+
+    Args:
+        package: its import name.
+        depth: how many frames above the warning the name is used.
+    """
+
+    def find(name: str) -> object:
+        """Return what has a new name, with a warning."""
+        if name not in RENAMED:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(import_module(package), RENAMED[name])
+        warnings.warn(
+            f"{package}.{name} is {RENAMED[name]} now; the next release drops the old name.",
+            DeprecationWarning,
+            stacklevel=depth,
+        )
+        return found
+
+    return find
+
+
 def install() -> None:
     """Let Python find the moved modules."""
     sys.meta_path.append(MovedModules())
@@ -120,7 +189,7 @@ def _name_of(module: str, name: str) -> object:
     if not name.startswith("__"):  # of a module itself, such as its path
         for place in MOVED[module]:
             # Not `vars`: some modules make their names when they are asked for.
-            if (found := getattr(import_module(place), name, ABSENT)) is not ABSENT:
+            if (found := getattr(import_module(place), RENAMED.get(name, name), ABSENT)) is not ABSENT:
                 return found
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 

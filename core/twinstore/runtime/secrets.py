@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
 __all__ = [
-    "ALIKE",
     "MASK",
+    "SIMILARITY_CUTOFF",
     "digest_of_secret",
     "is_secret_key",
     "mask_secret_url",
@@ -42,7 +42,7 @@ DIGEST_KEY: Final = token_bytes(32)
 SENSITIVE = r"(?:password|passwd|pwd|passphrase|secret|token|credential|api_?key|access_?key|private_?key)"
 SECRET_WORDS: Final = ("password", "passphrase", "secret", "token", "credential", "credentials", "apikey")
 # Two letters that changed places in "secret" are as alike as 0.833.
-ALIKE: Final = 0.83
+SIMILARITY_CUTOFF: Final = 0.83
 WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 # authMechanismProperties of a mongodb URL may hold AWS_SESSION_TOKEN:<secret>.
 SECRET_KEY = re.compile(SENSITIVE, re.IGNORECASE)
@@ -68,7 +68,7 @@ def resembles_secret_key(name: str) -> bool:
     """Return whether a name may be a misspelt name of a secret (``Pasword``); only listings use this."""
     words = (re.sub(r"[^A-Za-z]", "", name), *WORD.findall(name))
     return is_secret_key(name) or any(
-        get_close_matches(word.casefold(), SECRET_WORDS, 1, ALIKE) for word in words
+        get_close_matches(word.casefold(), SECRET_WORDS, 1, SIMILARITY_CUTOFF) for word in words
     )
 
 
@@ -215,7 +215,7 @@ def without_locals(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            forget_locals(error, but=before)
+            clear_traceback_locals(error, exclude=before)
             raise
         finally:
             # This frame is in the traceback, too, and is still running.
@@ -224,14 +224,14 @@ def without_locals(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def forget_locals(error: BaseException, *, but: BaseException | None = None) -> None:
+def clear_traceback_locals(error: BaseException, *, exclude: BaseException | None = None) -> None:
     """Clear the local variables of all frames that an error, and those that led to it, have left.
 
     Args:
         error: what was raised.
-        but: an error that was there before, which is left alone with everything that led to it.
+        exclude: an error that was there before, which is left alone with everything that led to it.
     """
-    seen: set[int] = set() if but is None else {id(but)}
+    seen: set[int] = set() if exclude is None else {id(exclude)}
     waiting: list[BaseException | None] = [error]
     while waiting:
         one = waiting.pop()

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from twinstore.errors import ConcurrencyError
 
 __all__ = [
-    "PAUSE_SECONDS",
+    "LOG_INTERVAL_SECONDS",
     "Limiter",
-    "note_back",
-    "note_connected",
-    "note_lost",
-    "note_lost_race",
-    "note_ready",
+    "log_connected",
+    "log_lost_race",
+    "log_ready",
+    "log_recovered",
+    "log_unavailable",
 ]
 
 
@@ -39,7 +39,7 @@ E = TypeVar("E", bound=TwinstoreError)
 
 LOST: Final = "lost"
 # Between two lines about the same thing.
-PAUSE_SECONDS: Final = 60.0
+LOG_INTERVAL_SECONDS: Final = 60.0
 
 
 class Limiter(Renewable):
@@ -48,7 +48,9 @@ class Limiter(Renewable):
     A forked child starts from zero: the messages of the parent do not count as its own.
     """
 
-    def __init__(self, seconds: float = PAUSE_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, seconds: float = LOG_INTERVAL_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._seconds = seconds
         self._clock = clock
         self._lock = ForkSafeLock()
@@ -58,34 +60,34 @@ class Limiter(Renewable):
     @override
     def renew(self) -> None:
         self._next: dict[Hashable, float] = {}
-        self._left_out: dict[Hashable, int] = {}
+        self._suppressed: dict[Hashable, int] = {}
 
     def passes(self, kind: Hashable) -> int | None:
         """Return how many of a kind were suppressed before this one, ``None`` when this one is too."""
         now = self._clock()
         with self._lock:
             if now < self._next.get(kind, now):
-                self._left_out[kind] = self._left_out.get(kind, 0) + 1
+                self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
                 return None
             self._next[kind] = now + self._seconds
-            return self._left_out.pop(kind, 0)
+            return self._suppressed.pop(kind, 0)
 
     def forget(self, kind: Hashable) -> bool:
         """Let the next one of a kind pass; return whether there was one since this was last asked."""
         with self._lock:
-            self._left_out.pop(kind, None)
+            self._suppressed.pop(kind, None)
             return self._next.pop(kind, None) is not None
 
 
 _limiter: Final = Limiter()
 
 
-def more(left_out: int) -> str:
+def suppressed_text(suppressed: int) -> str:
     """Return the words for the suppressed events."""
-    return f" ({left_out} more like this since the last line)" if left_out else ""
+    return f" ({suppressed} more like this since the last line)" if suppressed else ""
 
 
-def note_connected(driver: str, version: str, database: str, server: str) -> None:
+def log_connected(driver: str, version: str, database: str, server: str) -> None:
     """Say that a storage has connected for the first time."""
     _limiter.forget((LOST, driver))
     if _limiter.passes(("connected", driver, database, server)) is not None:
@@ -104,7 +106,7 @@ def note_connected(driver: str, version: str, database: str, server: str) -> Non
         )
 
 
-def note_lost(error: E, *, no_server: bool = False) -> E:
+def log_unavailable(error: E, *, no_server: bool = False) -> E:
     """Log that a store could not be reached; only the first time of a storm. Return the error.
 
     A store that took too long, or refused, is not lost.
@@ -115,25 +117,25 @@ def note_lost(error: E, *, no_server: bool = False) -> E:
     """
     if type(error) is not UnavailableError and not no_server:
         return error
-    left_out = _limiter.passes((LOST, error.driver))
-    if left_out is not None:
+    suppressed = _limiter.passes((LOST, error.driver))
+    if suppressed is not None:
         log.warning(
             "%s cannot be reached (%s)%s",
             error.driver,
             error.code,
-            more(left_out),
+            suppressed_text(suppressed),
             extra={
                 "twinstore_driver": error.driver,
                 "twinstore_module": error.module,
                 "twinstore_entity": error.entity,
                 "twinstore_code": error.code,
-                "twinstore_left_out": left_out,
+                "twinstore_left_out": suppressed,
             },
         )
     return error
 
 
-def note_back(driver: str, server: Callable[[], str]) -> None:
+def log_recovered(driver: str, server: Callable[[], str]) -> None:
     """Say that a store was reached again that was lost; ``server`` names it."""
     if _limiter.forget((LOST, driver)):
         place = server()
@@ -145,30 +147,30 @@ def note_back(driver: str, server: Callable[[], str]) -> None:
         )
 
 
-def note_lost_race(error: ConcurrencyError, pause: float) -> None:
+def log_lost_race(error: ConcurrencyError, pause: float) -> None:
     """Say that something lost against another writer and is repeated after a pause, in seconds."""
-    left_out = _limiter.passes(("race", error.driver, error.module, error.entity))
+    suppressed = _limiter.passes(("race", error.driver, error.module, error.entity))
     facts = {
         "twinstore_driver": error.driver,
         "twinstore_module": error.module,
         "twinstore_entity": error.entity,
         "twinstore_pause_ms": round(1000 * pause),
-        "twinstore_left_out": left_out or 0,
+        "twinstore_left_out": suppressed or 0,
     }
     # Suppressed ones go to DEBUG; the one WARNING of a minute shows an application that there are some.
-    level = logging.DEBUG if left_out is None else logging.WARNING
+    level = logging.DEBUG if suppressed is None else logging.WARNING
     log.log(
         level,
         "lost against another writer on %s%s; repeated in %.0f ms%s",
         error.driver,
         f" ({error.entity})" if error.entity else "",
         1000 * pause,
-        more(left_out or 0),
+        suppressed_text(suppressed or 0),
         extra=facts,
     )
 
 
-def note_ready(module: str, driver: str, version: str, schema: str) -> None:
+def log_ready(module: str, driver: str, version: str, schema: str) -> None:
     """Say that server, role and schema of a module were found usable; once a minute, for probes ask often."""
     if _limiter.passes(("ready", module, driver)) is not None:
         log.info(

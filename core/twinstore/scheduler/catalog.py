@@ -7,10 +7,10 @@ from typing import Final, cast
 
 from twinstore.catalog.conditions import Equals, IsNull, IsPresent, OneOf
 from twinstore.catalog.entity import (
+    CopyPolicy,
     Derived,
     Entity,
     Layout,
-    LifeInCopy,
     Marker,
     Module,
     Parent,
@@ -254,7 +254,7 @@ WORKERS: Final = Entity(
         Index(fields=("tenantId", "lastHeartbeatAt", "id"), name="tenant_heartbeat"),
     ),
     versioned=True,
-    life=LifeInCopy.LEFT_OUT,
+    copy_policy=CopyPolicy.LEFT_OUT,
 )
 
 # What a verification acquires on the target; it says nothing of any service.
@@ -270,9 +270,9 @@ LOCKS: Final = Entity(
     dated="acquiredAt",
     # No retention: a row that is removed would begin again with the first fence.
     indexes=(Index(fields=("expiresAt",), name="expires"),),
-    life=LifeInCopy.RELEASED,
+    copy_policy=CopyPolicy.RELEASED,
     release=Release(end="expiresAt", beginning="acquiredAt", fence="fence"),
-    kept_apart=(SMOKE_TEST,),
+    local_keys=(SMOKE_TEST,),
 )
 
 SCHEDULER: Final = Module(

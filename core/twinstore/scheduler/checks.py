@@ -14,7 +14,15 @@ from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import TwinstoreError
 from twinstore.models.canonical import CanonicalJsonSerializer
 from twinstore.models.json_text import format_timestamp
-from twinstore.plugins.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
+from twinstore.plugins.checks import (
+    Cutoffs,
+    ListedRow,
+    ListQuery,
+    ModuleChecks,
+    StoredList,
+    paged,
+    single_page,
+)
 from twinstore.scheduler import graph_job_queries, queries
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.catalog import (
@@ -92,7 +100,9 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         yield ListQuery(
             "due schedules, all tenants",
             # At the end of time every enabled schedule is due, so the order is compared and not the clock.
-            lambda side, _: whole(side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT), schedule_row),
+            lambda side, _: single_page(
+                side.schedules.get_due_schedules(LAST_INSTANT, limit=NEXT), schedule_row
+            ),
             ("schedules", "triggers"),
         )
 
@@ -113,7 +123,9 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         start = encode_token("triggers", every.fingerprint, (FIRST_INSTANT, ""))
         return ListQuery(
             f"next fires of {tenant}",
-            lambda side, _: whole(side.triggers.list(tenant, limit=NEXT, page_token=start), trigger_row),
+            lambda side, _: single_page(
+                side.triggers.list(tenant, limit=NEXT, page_token=start), trigger_row
+            ),
             ("triggers",),
             due=True,
             stored=StoredList(TRIGGERS, replace(every, where=(IsPresent("nextFireAt"),)), trigger_row),
@@ -150,14 +162,14 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
             yield self._run_list(f"runs of schedule {schedule} of {tenant}", tenant, options)
 
     def _run_list(self, name: str, tenant: str, options: RunQueryOptions) -> SchedulerList:
-        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             return self._run_rows(
                 side.runs.list(tenant, replace(options, limit=self._page, page_token=token))
             )
 
         return ListQuery(
             name,
-            ask,
+            fetch,
             ("runs",),
             stored=StoredList(RUNS, queries.runs(Tenant(tenant), options), self._run_row),
         )
@@ -196,27 +208,27 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
             yield self._job_list(f"{name} of {tenant}", tenant, PolicyJobQueryOptions(statuses=statuses))
 
     def _job_list(self, name: str, tenant: str, options: PolicyJobQueryOptions) -> SchedulerList:
-        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             asked = replace(options, limit=self._page, page_token=token)
             return paged(side.policy_jobs.list(tenant, asked), policy_job_row)
 
         return ListQuery(
             name,
-            ask,
+            fetch,
             ("policy_jobs",),
             stored=StoredList(POLICY_JOBS, queries.policy_jobs(Tenant(tenant), options), policy_job_row),
         )
 
     def _graph_jobs(self, tenant: str) -> SchedulerList:
-        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             return paged(side.graph_jobs.list_jobs(tenant, limit=self._page, page_token=token), graph_job_row)
 
         query = graph_job_queries.graph_jobs(Tenant(tenant), None, None, self._page, None)
         stored = StoredList(GRAPH_JOBS, query, graph_job_row)
-        return ListQuery(f"graph jobs of {tenant}", ask, ("graph_jobs",), stored=stored)
+        return ListQuery(f"graph jobs of {tenant}", fetch, ("graph_jobs",), stored=stored)
 
     def _events_of(self, tenant: str, job: GraphJob) -> SchedulerList:
-        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             return paged(
                 side.graph_jobs.list_events(tenant, job.id, limit=self._page, page_token=token), event_row
             )
@@ -224,7 +236,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         query = graph_job_queries.graph_job_events(Tenant(tenant), job.uuid, self._page, None)
         stored = StoredList(GRAPH_JOB_EVENTS, query, event_row)
         return ListQuery(
-            f"events of graph job {job.id} of {tenant}", ask, ("graph_job_events",), stored=stored
+            f"events of graph job {job.id} of {tenant}", fetch, ("graph_job_events",), stored=stored
         )
 
     def _snapshots_of(self, tenant: str, runs: Iterable[str]) -> Iterator[SchedulerList]:
@@ -246,7 +258,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         return StoredList(IMPACT_SNAPSHOTS, query, self._snapshot_row)
 
     def _log_of(self, tenant: str, run: str) -> SchedulerList:
-        def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
             after = int(token or 0)
             found = side.execution_logs.list(tenant, run, after_sequence=after, limit=self._page)
             last = found[-1].sequence if len(found) == self._page else None
@@ -255,7 +267,7 @@ class SchedulerLists(ModuleChecks[SchedulerStorage]):
         query = queries.execution_log(Tenant(tenant), run, 0, self._page)
         return ListQuery(
             f"log of run {run} of {tenant}",
-            ask,
+            fetch,
             ("execution_logs",),
             stored=StoredList(EXECUTION_LOGS, query, self._entry_row),
         )
@@ -291,11 +303,11 @@ SCHEDULE_FILTERS: Final[Mapping[str, ScheduleQueryOptions]] = {
 
 
 def _schedule_list(name: str, tenant: str, options: ScheduleQueryOptions) -> SchedulerList:
-    def ask(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
+    def fetch(side: SchedulerStorage, token: str | None) -> Page[ListedRow | None]:
         return paged(side.schedules.list(tenant, replace(options, page_token=token)), schedule_row)
 
     query = queries.schedules(Tenant(tenant), options)
-    return ListQuery(name, ask, ("schedules",), stored=StoredList(SCHEDULES, query, schedule_row))
+    return ListQuery(name, fetch, ("schedules",), stored=StoredList(SCHEDULES, query, schedule_row))
 
 
 def schedule_row(schedule: Schedule) -> ListedRow:
@@ -348,9 +360,9 @@ def _first_graph_jobs(source: SchedulerStorage, tenant: str) -> Sequence[GraphJo
     return _or_none(lambda: source.graph_jobs.list_jobs(tenant, limit=FILTER_IDS))
 
 
-def _or_none(ask: Callable[[], Sequence[T]]) -> Sequence[T]:
+def _or_none(fetch: Callable[[], Sequence[T]]) -> Sequence[T]:
     try:
-        return ask()
+        return fetch()
     except TwinstoreError:
         # The list itself is among the queries and is judged there.
         return ()

@@ -90,7 +90,7 @@ RULES: Final = (
 )
 
 
-class GraphJob(VariantModel, told_by="id"):
+class GraphJob(VariantModel, discriminator="id"):
     """A graph job of either type; read as the model that the beginning of its id asks for."""
 
     schema_version: str
@@ -119,7 +119,7 @@ class GraphJob(VariantModel, told_by="id"):
         return GraphJobType.BUILD if self.id.startswith(BUILD) else GraphJobType.OVERLAY
 
 
-class GraphBuildJob(GraphJob, begins=BUILD):
+class GraphBuildJob(GraphJob, discriminator_prefix=BUILD):
     """The building of the graph of one version of an SBOM.
 
     Its id is ``gbj_`` and 32 hex digits, which are its UUID in PostgreSQL.
@@ -146,7 +146,7 @@ class GraphBuildJob(GraphJob, begins=BUILD):
     metadata: LowerKeyMap = Field(default_factory=dict)
 
 
-class GraphOverlayJob(GraphJob, begins=OVERLAY):
+class GraphOverlayJob(GraphJob, discriminator_prefix=OVERLAY):
     """The laying of an overlay over a graph.
 
     Its id is ``goj_`` and 32 hex digits, which are its UUID in PostgreSQL.

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from twinstore.scheduler.holding import HeldLock
+from twinstore.scheduler.held_lock import HeldLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
     from twinstore.observing.observer import Notifier
-    from twinstore.scheduler.holding import Contender
+    from twinstore.scheduler.held_lock import Contender
     from twinstore.scheduler.locks import LockInfo
 
 
@@ -25,13 +25,13 @@ class ObservedLock(HeldLock):
         contender: Contender,
         owned: LockInfo,
         lease: timedelta,
-        asked: float,
+        requested_at: float,
         check: Callable[[], object],
         *,
         notifier: Notifier,
     ) -> None:
         """Take the ownership as :class:`HeldLock` does, and the notifier."""
-        super().__init__(contender, owned, lease, asked, check)
+        super().__init__(contender, owned, lease, requested_at, check)
         self._notifier = notifier
 
     @override

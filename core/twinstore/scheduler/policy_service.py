@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from twinstore.access.errors import forbidden_move
+from twinstore.access.errors import invalid_transition
 from twinstore.access.paging import Page
 from twinstore.access.scope import instant_argument, model_argument, optional_text_argument
 from twinstore.errors import ConflictError, DuplicateError, NotFoundError
@@ -37,7 +37,7 @@ STATUSES: Final = {
     FAILED: PolicyRunExecutionStatus.FAILED,
     CANCELLED: PolicyRunExecutionStatus.CANCELED,
 }
-ASKED: Final = (
+COMPARED_FIELDS: Final = (
     "policy_id",
     "policy_version",
     "mode",
@@ -118,7 +118,7 @@ def job_of(request: PolicyRunRequest, now: datetime) -> PolicyRunJob:
     run_id = request.run_id or f"prun_{uuid4().hex}"
     return PolicyRunJob.model_validate(
         {
-            **{name: getattr(request, name) for name in ASKED},
+            **{name: getattr(request, name) for name in COMPARED_FIELDS},
             "id": policy_job_id(request.tenant_id, run_id),
             "tenant_id": request.tenant_id,
             "run_id": run_id,
@@ -136,7 +136,7 @@ def same(stored: PolicyRunJob, request: PolicyRunRequest | PolicyRunJob) -> Poli
     Raises:
         ConflictError: it was requested with other content.
     """
-    differing = [name for name in ASKED if getattr(stored, name) != getattr(request, name)]
+    differing = [name for name in COMPARED_FIELDS if getattr(stored, name) != getattr(request, name)]
     if differing:
         raise ConflictError(
             f"Policy run {stored.run_id!r} was requested with other content ({', '.join(differing)}); choose "
@@ -156,7 +156,7 @@ def cancelled(job: PolicyRunJob, reason: str | None, now: datetime) -> PolicyRun
     if job.status is CANCELLED or (job.cancellation_requested and job.status not in {COMPLETED, FAILED}):
         return job
     if job.status in {COMPLETED, FAILED}:
-        raise forbidden_move(
+        raise invalid_transition(
             POLICY_JOBS.name, "policy job", job.id, (job.status, CANCELLED), "the run has ended"
         )
     changes: dict[str, object] = {
@@ -177,7 +177,7 @@ def retried(job: PolicyRunJob, now: datetime) -> PolicyRunJob:
         InvalidTransitionError: it has not failed.
     """
     if job.status is not FAILED:
-        raise forbidden_move(
+        raise invalid_transition(
             POLICY_JOBS.name, "policy job", job.id, (job.status, PENDING), "only a failed run is retried"
         )
     return job.evolve(

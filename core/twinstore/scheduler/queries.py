@@ -25,7 +25,7 @@ from twinstore.catalog.conditions import After, AtMost, Before, Condition, Equal
 from twinstore.catalog.tenancy import ALL_TENANTS, Tenants
 from twinstore.errors import ValidationError
 from twinstore.models.fields import INT32_MAX
-from twinstore.runtime.formatting import shown
+from twinstore.runtime.formatting import safe_repr
 from twinstore.scheduler.audit import AuditQueryOptions
 from twinstore.scheduler.enums import PolicyRunJobStatus, RunState
 from twinstore.scheduler.policy_jobs import PolicyJobQueryOptions
@@ -122,7 +122,7 @@ def schedules_of(schedule_ids: Sequence[str]) -> Query:
         where=(OneOf("id", keys),),
         order=(SortKey("id"),),
         limit=max(len(keys), 1),
-        passes_over=True,
+        skips_undecodable=True,
     )
 
 
@@ -260,7 +260,7 @@ def available_jobs(scope: Tenants, now: datetime, limit: int) -> Query:
     )
     found = build_query("policy_jobs", scope=scope, where=where, order=LEASE_ORDER, limit=limit, maximum=1000)
     # One broken job would keep every other one of its tenant from being leased.
-    return replace(found, passes_over=True)
+    return replace(found, skips_undecodable=True)
 
 
 def expired_leases(now: datetime, limit: int) -> Query:
@@ -333,7 +333,7 @@ def dead_workers(now: datetime, threshold: object, limit: int) -> Query:
     """Return the query of ``WorkerRepository.find_dead``."""
     silence = duration_argument(threshold, "threshold")
     if silence <= timedelta(0):
-        raise ValidationError(f"Argument threshold should be longer than zero, not {shown(threshold)}.")
+        raise ValidationError(f"Argument threshold should be longer than zero, not {safe_repr(threshold)}.")
     instant = instant_argument(now, "now")
     # No worker was silent since before the calendar began. In whole milliseconds as every stored instant; a
     # server that cuts off the rest would find fewer.

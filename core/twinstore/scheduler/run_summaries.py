@@ -31,7 +31,7 @@ WINDOW: Final = 20
 # A summary holds the errors of so many runs, the newest one twice; whole, a few of them would be larger than
 # any row may be, and no run of the schedule could be projected any more.
 ERROR_LENGTH: Final = 4096
-CUT: Final = " … [cut: {} characters in all; the run has the whole text]"
+TRUNCATED: Final = " … [cut: {} characters in all; the run has the whole text]"
 
 
 class RunSnapshot(CanonicalModel):
@@ -77,7 +77,7 @@ def shortened(error: str | None) -> str | None:
     """Return an error text as a summary holds it: at most ``ERROR_LENGTH`` characters and a word about it."""
     if error is None or len(error) <= ERROR_LENGTH:
         return error
-    return error[:ERROR_LENGTH].rstrip() + CUT.format(len(error))
+    return error[:ERROR_LENGTH].rstrip() + TRUNCATED.format(len(error))
 
 
 class RunSummaryCounters(CanonicalModel):

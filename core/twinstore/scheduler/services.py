@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.access.scope import id_argument, instant_argument, model_argument
 from twinstore.errors import ConcurrencyError
 from twinstore.scheduler.audit import AuditEvent, AuditRecord, SchedulerAuditService
@@ -89,7 +89,7 @@ class SummaryService(RunSummaryService):
     @override
     def rebuild(self, tenant_id: str, schedule_id: str, *, now: datetime | None = None) -> RunSummary | None:
         instant = self._instant(now)
-        return repeat(lambda: self._recompute(tenant_id, schedule_id, instant), attempts=self._attempts)
+        return retry(lambda: self._recompute(tenant_id, schedule_id, instant), attempts=self._attempts)
 
     def _recompute(self, tenant_id: str, schedule_id: str, instant: datetime) -> RunSummary | None:
         """Replace the summary by one of the stored runs, unless an update is projected meanwhile.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TENANT, KEY = SMOKE_TEST
 # Another verification may be at it; one that was killed leaves its lease behind.
-PATIENCE: Final = timedelta(seconds=10)
+TIMEOUT: Final = timedelta(seconds=10)
 LEASE: Final = timedelta(seconds=5)
 NOW: Final = timedelta(0)
 
@@ -29,9 +29,9 @@ def smoke_test(storage: SchedulerStorage) -> Iterator[str]:
         if (stuck := _stuck(storage.locks)) is not None:
             yield stuck
             return
-        with storage.locks.acquire(KEY, PATIENCE, lease=LEASE, tenant_id=TENANT) as first:
+        with storage.locks.acquire(KEY, TIMEOUT, lease=LEASE, tenant_id=TENANT) as first:
             yield from _while_held(storage.locks, first)
-        with storage.locks.acquire(KEY, PATIENCE, lease=LEASE, tenant_id=TENANT) as second:
+        with storage.locks.acquire(KEY, TIMEOUT, lease=LEASE, tenant_id=TENANT) as second:
             if second.fence <= first.fence:
                 yield f"the fence went from {first.fence} to {second.fence}, which is not higher"
     except TwinstoreError as error:

@@ -30,7 +30,7 @@ from twinstore.scheduler.execution_logs import ExecutionLogEntry
 from twinstore.scheduler.graph_jobs import GraphBuildJob, new_graph_build_job_id
 from twinstore.scheduler.impact_snapshots import ImpactImage, ImpactSet
 from twinstore.scheduler.policy_jobs import PolicyRunInputs, PolicyRunRequest
-from twinstore.scheduler.rules.locks import LONGEST
+from twinstore.scheduler.rules.locks import MAX_LEASE
 from twinstore.scheduler.schedules import Schedule
 from twinstore.scheduler.selectors import Selector
 from twinstore.scheduler.workers import Worker, WorkerStatus
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 
-WHO: Final = "twinstore-smoke"
+SMOKE_NAME: Final = "twinstore-smoke"
 # Within what every store holds, and before the last instant at which "everything is due" in a comparison.
-FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)
+FAR_FUTURE: Final = datetime(9000, 1, 1, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
 SECOND: Final = timedelta(seconds=1)
-SHOWN: Final = 10
+LIST_LIMIT: Final = 10
 DIGEST: Final = "sha256:" + "0" * 64
-EVERYTHING: Final = Selector(scope=SelectorScope.ALL_IMAGES)
+EVERY_IMAGE: Final = Selector(scope=SelectorScope.ALL_IMAGES)
 STATES: Final = (RunState.QUEUED, RunState.RUNNING, RunState.COMPLETED)
 
 
@@ -87,16 +87,16 @@ class SchedulerTrial:
         query = Query(
             entity=LOCKS.name,
             scope=ALL_TENANTS,
-            where=(After("expiresAt", self._storage.bulk.now() + LONGEST),),
+            where=(After("expiresAt", self._storage.bulk.now() + MAX_LEASE),),
             order=key_order(LOCKS),
-            limit=SHOWN,
-            passes_over=True,
+            limit=LIST_LIMIT,
+            skips_undecodable=True,
         )
         for row in self._storage.bulk.access().page(LOCKS, query):
             lock = row.model
             yield (
                 f"the lock {lock.lock_key!r} of tenant {lock.tenant_id!r} is leased to "
-                f"{lock.holder_id!r} until {format_timestamp(lock.expires_at)}, over {LONGEST} from now; "
+                f"{lock.holder_id!r} until {format_timestamp(lock.expires_at)}, over {MAX_LEASE} from now; "
                 "no call leases for so long. End its holder, and set expiresAt of its row to its acquiredAt"
             )
 
@@ -104,20 +104,22 @@ class SchedulerTrial:
         schedule = Schedule(
             id=self._id,
             tenant_id=self._tenant,
-            name=WHO,
+            name=SMOKE_NAME,
             when_cron="* * * * *",
-            selection=EVERYTHING,
-            created_at=FAR,
-            created_by=WHO,
+            selection=EVERY_IMAGE,
+            created_at=FAR_FUTURE,
+            created_by=SMOKE_NAME,
         )
         self._storage.schedules.upsert(schedule)
         stored = self._storage.schedules.get(self._tenant, self._id)
         yield from expect("the stored schedule", found=stored, wanted=schedule)
         trigger = self._storage.triggers.get_required(self._tenant, self._id)
-        yield from expect("the next instant of the trigger", found=trigger.next_fire_at, wanted=FAR + MINUTE)
+        yield from expect(
+            "the next instant of the trigger", found=trigger.next_fire_at, wanted=FAR_FUTURE + MINUTE
+        )
 
     def _fire(self) -> Iterator[str]:
-        due = FAR + MINUTE
+        due = FAR_FUTURE + MINUTE
         early = self._storage.triggers.fire(self._tenant, self._id, due - SECOND)
         yield from expect("what a trigger gives before it is due", found=early, wanted=None)
         fired = self._storage.triggers.fire(self._tenant, self._id, due)
@@ -132,7 +134,7 @@ class SchedulerTrial:
     def _run_to_its_end(self) -> Iterator[str]:
         run = self._fired
         for number, state in enumerate(STATES, start=1):
-            run = moved(run, state, FAR + MINUTE + number * SECOND)
+            run = moved(run, state, FAR_FUTURE + MINUTE + number * SECOND)
             yield from self._write_run(run)
         stored = self._storage.runs.get(self._tenant, run.id)
         yield from expect("the stored run", found=stored, wanted=run)
@@ -152,7 +154,7 @@ class SchedulerTrial:
     def _log(self) -> Iterator[str]:
         run = self._fired.id
         entries = [
-            ExecutionLogEntry(tenant_id=self._tenant, run_id=run, logged_at=FAR, message=text)
+            ExecutionLogEntry(tenant_id=self._tenant, run_id=run, logged_at=FAR_FUTURE, message=text)
             for text in ("first", "second")
         ]
         self._storage.execution_logs.append(entries)
@@ -161,9 +163,9 @@ class SchedulerTrial:
         yield from expect("the log of the run", found=found, wanted=[(1, "first"), (2, "second")])
 
     def _snapshot(self) -> Iterator[str]:
-        image = ImpactImage(image_digest=DIGEST, registry="registry.example", repository=WHO)
-        selector = EVERYTHING.evolve(tenant_id=self._tenant)
-        snapshot = ImpactSet(selector=selector, images=(image,), generated_at=FAR)
+        image = ImpactImage(image_digest=DIGEST, registry="registry.example", repository=SMOKE_NAME)
+        selector = EVERY_IMAGE.evolve(tenant_id=self._tenant)
+        snapshot = ImpactSet(selector=selector, images=(image,), generated_at=FAR_FUTURE)
         repository = self._storage.impact_snapshots
         key = repository.upsert(self._tenant, snapshot, run_id=self._fired.id)
         found = repository.get_required(self._tenant, key).images
@@ -175,28 +177,33 @@ class SchedulerTrial:
         jobs, tenant = self._storage.policy_jobs, self._tenant
         request = PolicyRunRequest(
             tenant_id=tenant,
-            policy_id=WHO,
+            policy_id=SMOKE_NAME,
             mode=PolicyRunMode.FULL,
             run_id=self._id,
             inputs=PolicyRunInputs(),
         )
-        self._storage.policy_run_service.enqueue(request, now=FAR)
-        early = jobs.lease_next(WHO, FAR - SECOND, tenant_id=tenant)
+        self._storage.policy_run_service.enqueue(request, now=FAR_FUTURE)
+        early = jobs.lease_next(SMOKE_NAME, FAR_FUTURE - SECOND, tenant_id=tenant)
         yield from expect("what can be leased before the job is available", found=early, wanted=None)
-        leased = jobs.lease_next(WHO, FAR, tenant_id=tenant)
+        leased = jobs.lease_next(SMOKE_NAME, FAR_FUTURE, tenant_id=tenant)
         if leased is None:
             yield "the job is available but is not leased"
             return
-        again = jobs.lease_next(WHO, FAR, tenant_id=tenant)
+        again = jobs.lease_next(SMOKE_NAME, FAR_FUTURE, tenant_id=tenant)
         yield from expect("what a second lease of one job gives", found=again, wanted=None)
         submitted = leased.evolve(
-            status=PolicyRunJobStatus.SUBMITTED, submitted_at=FAR, lease_owner=None, lease_expires_at=None
+            status=PolicyRunJobStatus.SUBMITTED,
+            submitted_at=FAR_FUTURE,
+            lease_owner=None,
+            lease_expires_at=None,
         )
-        done = jobs.try_replace(submitted, PolicyRunJobStatus.DISPATCHING, lease_owner=WHO, now=FAR)
+        done = jobs.try_replace(
+            submitted, PolicyRunJobStatus.DISPATCHING, lease_owner=SMOKE_NAME, now=FAR_FUTURE
+        )
         yield from expect("whether the leased job was submitted", found=done, wanted=True)
         stored = jobs.get_required(tenant, leased.id)
-        completed = stored.evolve(status=PolicyRunJobStatus.COMPLETED, completed_at=FAR)
-        done = jobs.try_replace(completed, PolicyRunJobStatus.SUBMITTED, now=FAR)
+        completed = stored.evolve(status=PolicyRunJobStatus.COMPLETED, completed_at=FAR_FUTURE)
+        done = jobs.try_replace(completed, PolicyRunJobStatus.SUBMITTED, now=FAR_FUTURE)
         yield from expect("whether the submitted job was completed", found=done, wanted=True)
         counted = jobs.count_by_status(tenant)
         wanted = {PolicyRunJobStatus.COMPLETED: 1}
@@ -207,40 +214,40 @@ class SchedulerTrial:
         job = GraphBuildJob(
             id=new_graph_build_job_id(),
             tenant_id=self._tenant,
-            sbom_id=WHO,
-            sbom_version_id=WHO,
+            sbom_id=SMOKE_NAME,
+            sbom_version_id=SMOKE_NAME,
             sbom_digest=DIGEST,
             trigger=GraphBuildTrigger.SBOM_VERSION,
-            created_at=FAR,
+            created_at=FAR_FUTURE,
         )
         store.add(job)
-        running = job.evolve(status=GraphJobStatus.RUNNING, attempts=1, started_at=FAR)
+        running = job.evolve(status=GraphJobStatus.RUNNING, attempts=1, started_at=FAR_FUTURE)
         done = store.update(running, GraphJobStatus.QUEUED)
         yield from expect("whether the graph job was started", found=done, wanted=True)
-        completed = running.evolve(status=GraphJobStatus.COMPLETED, completed_at=FAR)
+        completed = running.evolve(status=GraphJobStatus.COMPLETED, completed_at=FAR_FUTURE)
         done = store.update(completed, GraphJobStatus.RUNNING)
         yield from expect("whether the graph job was completed", found=done, wanted=True)
         events = self._storage.graph_jobs.list_events(self._tenant, job.id)
-        told = sorted(event.payload.status for event in events)
+        reported = sorted(event.payload.status for event in events)
         wanted = sorted((GraphJobStatus.QUEUED, GraphJobStatus.RUNNING, GraphJobStatus.COMPLETED))
-        yield from expect("what the events of the graph job report", found=told, wanted=wanted)
+        yield from expect("what the events of the graph job report", found=reported, wanted=wanted)
 
     def _worker(self) -> Iterator[str]:
         workers = self._storage.workers
         worker = Worker(
             id=self._id,
             tenant_id=self._tenant,
-            hostname=WHO,
-            last_heartbeat_at=FAR,
-            registered_at=FAR,
+            hostname=SMOKE_NAME,
+            last_heartbeat_at=FAR_FUTURE,
+            registered_at=FAR_FUTURE,
         )
         workers.register(worker)
-        alive = workers.heartbeat(worker.id, FAR + MINUTE, current_jobs=1)
+        alive = workers.heartbeat(worker.id, FAR_FUTURE + MINUTE, current_jobs=1)
         yield from expect("whether the worker is known", found=alive, wanted=True)
         # At once, so that no scheduler gives it work.
         workers.set_status(worker.id, WorkerStatus.STOPPED)
         stored = workers.get_required(worker.id)
-        yield from expect("the last heartbeat", found=stored.last_heartbeat_at, wanted=FAR + MINUTE)
+        yield from expect("the last heartbeat", found=stored.last_heartbeat_at, wanted=FAR_FUTURE + MINUTE)
         yield from expect("whether the worker was removed", found=workers.remove(worker.id), wanted=True)
 
     def _audit(self) -> Iterable[str]:
@@ -254,15 +261,15 @@ class SchedulerTrial:
             tenant_id=self._tenant,
             category="scheduler",
             action="smoke.tried",
-            occurred_at=FAR,
-            actor=AuditActor(actor_id=WHO, display_name=WHO, kind="service"),
+            occurred_at=FAR_FUTURE,
+            actor=AuditActor(actor_id=SMOKE_NAME, display_name=SMOKE_NAME, kind="service"),
         )
         record = unit.audit_service.write(event)
         return expect("the audit record", found=unit.audit.get(self._tenant, record.id), wanted=record)
 
     def _soft_delete(self) -> Iterator[str]:
         schedules = self._storage.schedules
-        deleted = schedules.soft_delete(self._tenant, self._id, WHO, FAR + MINUTE)
+        deleted = schedules.soft_delete(self._tenant, self._id, SMOKE_NAME, FAR_FUTURE + MINUTE)
         yield from expect("whether the schedule was removed", found=deleted, wanted=True)
         gone = schedules.get(self._tenant, self._id)
         yield from expect("the removed schedule", found=gone, wanted=None)
@@ -273,7 +280,7 @@ class SchedulerTrial:
 def write_run(session: SchedulerSession, run: Run) -> bool:
     """Store a moved run and project it; return whether the run was there."""
     written = session.runs.update(run)
-    session.run_summary_service.project(run, now=FAR)
+    session.run_summary_service.project(run, now=FAR_FUTURE)
     return written
 
 

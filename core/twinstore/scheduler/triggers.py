@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field, model_validator
 
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.fields import Count, Flag, Id, OptionalReference, TenantId, Timestamp
-from twinstore.models.rules import PresentExactlyWhen, asked_without
+from twinstore.models.rules import PresentExactlyWhen, when_missing
 from twinstore.scheduler.schedules import CronText, TimezoneName
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = [
 
 
 # Of an id, in characters.
-LONGEST_ID: Final = 256
+MAX_ID_LENGTH: Final = 256
 OWNER_FIELDS: Final = (("tenantId", "tenant_id"), ("scheduleId", "schedule_id"))
 
 
@@ -44,7 +44,9 @@ def fired_run_id(tenant_id: str, schedule_id: str, due: datetime) -> str:
     """Return the id of the run that a trigger fires for an instant; it depends on nothing else."""
     owner, instant = f"{tenant_id}:{schedule_id}", instant_text(due)
     plain = f"run:{owner}:{instant}"
-    return plain if len(plain) <= LONGEST_ID else f"run:{sha256(owner.encode()).hexdigest()[:32]}:{instant}"
+    return (
+        plain if len(plain) <= MAX_ID_LENGTH else f"run:{sha256(owner.encode()).hexdigest()[:32]}:{instant}"
+    )
 
 
 def substitute_run_id(due: datetime) -> str:
@@ -93,7 +95,7 @@ class Trigger(CanonicalModel):
 
     @model_validator(mode="before")
     @classmethod
-    @asked_without("id")
+    @when_missing("id")
     def _derive_id(cls, values: dict[str, object]) -> object:
         tenant, schedule = (values.get(wire, values.get(name)) for wire, name in OWNER_FIELDS)
         if not isinstance(tenant, str) or not isinstance(schedule, str):

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
 from twinstore.access.nested_units import OpenUnits
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.access.scope import bound_scope, flag_argument, function_argument, whole_argument
 from twinstore.access.unit_state import Lifetime, ReadyWithin
 from twinstore.errors import Outcome, TimeoutExceededError
 from twinstore.observing.observer import observed, observed_session
 from twinstore.plugins.access_backend import AccessBackend
 from twinstore.plugins.options import ModuleOptions
-from twinstore.runtime.forks import StaysInProcess
-from twinstore.runtime.shared_attempt import SharedAttempt
+from twinstore.runtime.forks import NotPicklable
+from twinstore.runtime.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -41,7 +41,7 @@ T = TypeVar("T")
 DEFAULT_CONCURRENCY: Final = 10
 
 
-class WhileOpen:
+class OpenGuard:
     """Makes the calls of a part that was handed out, as long as the storage is open."""
 
     def __init__(self, lifetime: Lifetime, notifier: Notifier | None = None) -> None:
@@ -60,7 +60,7 @@ class WhileOpen:
         return self._notifier.run(name, call, *args, **kwargs)
 
 
-class SessionFactory(StaysInProcess, Generic[R_co, S_co]):
+class SessionFactory(NotPicklable, Generic[R_co, S_co]):
     """Opens sessions: what ``storage.sessions`` is, for every module and driver."""
 
     def __init__(
@@ -114,7 +114,7 @@ class SessionFactory(StaysInProcess, Generic[R_co, S_co]):
             yield self._make(repositories)
 
 
-class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
+class ModuleStorage(NotPicklable, ABC, Generic[R_co, S_co]):
     """What an application holds of a module. It connects on first use and closes only what it opened.
 
     ``R`` is the set of repositories of the module, ``S`` its session: repositories and services by attribute.
@@ -152,7 +152,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
             backend, self._observed_over, self._lifetime, notifier, without_tenant=self.admits_no_tenant
         )
         self.open_units = backend.open_units if isinstance(backend, AccessBackend) else OpenUnits()
-        self._looking: SharedAttempt[None] = SharedAttempt()
+        self._ready_check: SingleFlight[None] = SingleFlight()
 
     @property
     def admits_no_tenant(self) -> bool:
@@ -214,7 +214,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
     @property
     def initializer(self) -> Initializer:
         """Creates and upgrades the schema."""
-        return observed(self._open.initializer, WhileOpen(self._lifetime, self._notifier))
+        return observed(self._open.initializer, OpenGuard(self._lifetime, self._notifier))
 
     @property
     def bulk(self) -> BulkPort:
@@ -223,7 +223,7 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         Raises:
             UnsupportedCapabilityError: the driver does without.
         """
-        return observed(self._open.bulk, WhileOpen(self._lifetime))
+        return observed(self._open.bulk, OpenGuard(self._lifetime))
 
     def transaction(
         self, tenant_id: str | None = None, *, purpose: str | None = None, read_only: bool = False
@@ -292,8 +292,8 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
                 return fn(unit)
 
         if self._notifier is None:
-            return repeat(once, attempts=attempts)
-        return self._notifier.run("transact", repeat, once, attempts=attempts)
+            return retry(once, attempts=attempts)
+        return self._notifier.run("transact", retry, once, attempts=attempts)
 
     def bind(self, handle: object, tenant_id: str | None = None) -> S_co:
         """Join a caller's own psycopg connection or pymongo client session, inside its transaction.
@@ -323,23 +323,23 @@ class ModuleStorage(StaysInProcess, ABC, Generic[R_co, S_co]):
         if timeout_ms is not None:
             whole_argument(timeout_ms, "timeout_ms")
         if self._notifier is None:
-            self._look(timeout_ms)
+            self._check_ready(timeout_ms)
         else:
-            self._notifier.run("check_ready", lambda: self._look(timeout_ms))
+            self._notifier.run("check_ready", lambda: self._check_ready(timeout_ms))
 
-    def _look(self, timeout_ms: int | None) -> None:
+    def _check_ready(self, timeout_ms: int | None) -> None:
         backend = self._open
         if timeout_ms is None:
             backend.check_ready()
         elif isinstance(backend, ReadyWithin):
             backend.check_ready_within(timeout_ms)
         else:
-            self._look_aside(backend, timeout_ms)
+            self._check_ready_in_thread(backend, timeout_ms)
 
-    def _look_aside(self, backend: ModuleBackend[R_co], timeout_ms: int) -> None:
+    def _check_ready_in_thread(self, backend: ModuleBackend[R_co], timeout_ms: int) -> None:
         """Check in another thread, one for all callers, because the driver takes no time limit."""
         try:
-            self._looking.run(backend.check_ready, timeout_ms / 1000)
+            self._ready_check.run(backend.check_ready, timeout_ms / 1000)
         except TimeoutError:
             raise TimeoutExceededError(
                 f"{backend.driver} did not answer within {timeout_ms} ms whether it is ready.",

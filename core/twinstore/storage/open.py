@@ -18,8 +18,8 @@ from twinstore.plugins.backend import OpenRequest
 from twinstore.plugins.drivers import load_backend, opened, refuse_patched_threads
 from twinstore.plugins.modules import module_spec
 from twinstore.plugins.resources import SharedResources
-from twinstore.runtime.forks import ForkSafeLock, StaysInProcess
-from twinstore.runtime.formatting import shown
+from twinstore.runtime.forks import ForkSafeLock, NotPicklable
+from twinstore.runtime.formatting import safe_repr
 from twinstore.runtime.secrets import without_locals
 from twinstore.storage.attributes import ModuleAttributes
 from twinstore.storage.module import ModuleStorage
@@ -41,7 +41,7 @@ AnyStorage = ModuleStorage[object, object]
 S = TypeVar("S", bound=AnyStorage)
 
 
-class Storage(StaysInProcess, ModuleAttributes):
+class Storage(NotPicklable, ModuleAttributes):
     """The storages of all modules, an attribute for each; one is opened when first used."""
 
     def __init__(self, settings: Settings, clock: Clock, observers: Iterable[Observer] = ()) -> None:
@@ -199,7 +199,7 @@ def clock_of(clock: Clock | None) -> Clock:
     if isinstance(clock, type) or not callable(getattr(clock, "now", None)):
         raise ConfigurationError(
             f"Argument clock should be an object with a method now(), such as SystemClock(), "
-            f"not {shown(clock)}."
+            f"not {safe_repr(clock)}."
         )
     return clock
 

@@ -10,7 +10,15 @@ from twinstore.access.paging import Page
 from twinstore.catalog.tenancy import ALL_TENANTS, owner_of
 from twinstore.errors import TwinstoreError
 from twinstore.models.json_text import format_timestamp
-from twinstore.plugins.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
+from twinstore.plugins.checks import (
+    Cutoffs,
+    ListedRow,
+    ListQuery,
+    ModuleChecks,
+    StoredList,
+    paged,
+    single_page,
+)
 from twinstore.taskrunner import queries
 from twinstore.taskrunner.catalog import PACK_ARTIFACTS, PACK_RUN_APPROVALS, PACK_RUN_LOGS, PACK_RUNS
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
@@ -30,9 +38,9 @@ __all__ = ["TaskRunnerLists"]
 
 TaskRunnerList = ListQuery[TaskRunnerStorage]
 # Two runs show that what belongs to a run is in order; more would only repeat the question.
-RUNS_OF_PARTS: Final = 2
-NEWEST: Final = PackRunQueryOptions(limit=RUNS_OF_PARTS)
-OF_NOBODY: Final = "no tenant"
+CHECKED_RUNS: Final = 2
+NEWEST: Final = PackRunQueryOptions(limit=CHECKED_RUNS)
+WITHOUT_TENANT: Final = "no tenant"
 
 
 class TaskRunnerLists(ModuleChecks[TaskRunnerStorage]):
@@ -58,11 +66,13 @@ class TaskRunnerLists(ModuleChecks[TaskRunnerStorage]):
         """Return the lists in system scope, and those of the runs without tenant."""
         yield self._runs("pack runs of all tenants", ALL_TENANTS, ALL_TENANTS)
         if_any = StoredList(PACK_RUNS, queries.pack_runs(owner_of(None), self._options(None)), run_row)
-        yield ListQuery(f"pack runs of {OF_NOBODY}", self._of_nobody, (PACK_RUNS.name,), stored=if_any)
+        yield ListQuery(
+            f"pack runs of {WITHOUT_TENANT}", self._runs_without_tenant, (PACK_RUNS.name,), stored=if_any
+        )
         # Each by itself, because a verification may be about one entity, before the others are copied.
-        yield self._parts_of_nobody("logs", PACK_RUN_LOGS, self._entries_of)
-        yield self._parts_of_nobody("artifacts", PACK_ARTIFACTS, artifacts_of)
-        yield self._parts_of_nobody("approvals", PACK_RUN_APPROVALS, approvals_of)
+        yield self._parts_without_tenant("logs", PACK_RUN_LOGS, self._entries_of)
+        yield self._parts_without_tenant("artifacts", PACK_ARTIFACTS, artifacts_of)
+        yield self._parts_without_tenant("approvals", PACK_RUN_APPROVALS, approvals_of)
 
     def _options(self, token: str | None) -> PackRunQueryOptions:
         return PackRunQueryOptions(limit=self._page, page_token=token)
@@ -75,27 +85,27 @@ class TaskRunnerLists(ModuleChecks[TaskRunnerStorage]):
             stored=StoredList(PACK_RUNS, queries.pack_runs(scope, self._options(None)), run_row),
         )
 
-    def _of_nobody(self, side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
+    def _runs_without_tenant(self, side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
         if not side.admits_no_tenant:
             # If every call must name a tenant, no caller can read them, on either side.
             return Page(())
         return paged(side.pack_runs.list(self._options(token)), run_row)
 
-    def _parts_of_nobody(
+    def _parts_without_tenant(
         self, noun: str, entity: Entity, parts: Callable[[TaskRunnerStorage, str], Iterable[ListedRow | None]]
     ) -> TaskRunnerList:
-        def ask(side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
             del token
             newest = side.pack_runs.list(NEWEST) if side.admits_no_tenant else ()
             return Page(tuple(row for run in newest for row in parts(side, run.run_id)))
 
-        return ListQuery(f"{noun} of the newest pack runs of {OF_NOBODY}", ask, (entity.name,))
+        return ListQuery(f"{noun} of the newest pack runs of {WITHOUT_TENANT}", fetch, (entity.name,))
 
     def _entries_of(self, side: TaskRunnerStorage, run: str) -> Iterable[ListedRow | None]:
         return map(self._entry_row, side.pack_run_logs.read(run, limit=self._page))
 
     def _log(self, run: str, tenant: str) -> TaskRunnerList:
-        def ask(side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
             after = int(token or 0)
             found = side.pack_run_logs.read(run, after_sequence=after, limit=self._page, tenant_id=tenant)
             last = str(found[-1].sequence) if len(found) == self._page else None
@@ -104,13 +114,13 @@ class TaskRunnerLists(ModuleChecks[TaskRunnerStorage]):
         query = queries.log_of_run(owner_of(tenant), run, 0, self._page)
         return ListQuery(
             f"log of pack run {run} of {tenant}",
-            ask,
+            fetch,
             (PACK_RUN_LOGS.name,),
             stored=StoredList(PACK_RUN_LOGS, query, self._entry_row),
         )
 
     def _window(self, run: str, tenant: str) -> TaskRunnerList:
-        def ask(side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: TaskRunnerStorage, token: str | None) -> Page[ListedRow | None]:
             del token
             first = side.pack_run_logs.read(run, limit=1, tenant_id=tenant)
             if not first:
@@ -120,14 +130,14 @@ class TaskRunnerLists(ModuleChecks[TaskRunnerStorage]):
             found = side.pack_run_logs.read_window(
                 run, start, start.replace(year=9999), limit=self._page, tenant_id=tenant
             )
-            return whole(found, self._entry_row)
+            return single_page(found, self._entry_row)
 
-        return ListQuery(f"log of pack run {run} of {tenant} by time", ask, (PACK_RUN_LOGS.name,))
+        return ListQuery(f"log of pack run {run} of {tenant} by time", fetch, (PACK_RUN_LOGS.name,))
 
     def _artifacts(self, run: str, tenant: str) -> TaskRunnerList:
         return ListQuery(
             f"artifacts of pack run {run} of {tenant}",
-            lambda side, _: whole(side.pack_artifacts.list(run, tenant_id=tenant), artifact_row),
+            lambda side, _: single_page(side.pack_artifacts.list(run, tenant_id=tenant), artifact_row),
             (PACK_ARTIFACTS.name,),
             stored=StoredList(PACK_ARTIFACTS, queries.artifacts(owner_of(tenant), run), artifact_row),
         )
@@ -135,7 +145,7 @@ class TaskRunnerLists(ModuleChecks[TaskRunnerStorage]):
     def _approvals(self, run: str, tenant: str) -> TaskRunnerList:
         return ListQuery(
             f"approvals of pack run {run} of {tenant}",
-            lambda side, _: whole(side.pack_run_approvals.list(run, tenant_id=tenant), approval_row),
+            lambda side, _: single_page(side.pack_run_approvals.list(run, tenant_id=tenant), approval_row),
             (PACK_RUN_APPROVALS.name,),
             stored=StoredList(PACK_RUN_APPROVALS, queries.approvals(owner_of(tenant), run), approval_row),
         )

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 # Every order ends with the key: only a total order pages without gaps.
 NEWEST_RUNS: Final = (SortKey("updatedAt", descending=True, time=True), SortKey("runId"))
 IN_ORDER: Final = (SortKey("sequence", number=True),)
-FROM_THE_END: Final = (SortKey("sequence", descending=True, number=True),)
+LATEST_FIRST: Final = (SortKey("sequence", descending=True, number=True),)
 BY_TIME: Final = (SortKey("timestamp", time=True), SortKey("sequence", number=True))
-MOST_ENTRIES: Final = 5000
+MAX_ENTRIES: Final = 5000
 # Outputs and approvals of a run are read whole, in parts of so many rows.
 PART: Final = 1000
 
@@ -60,7 +60,7 @@ def window_of_log(scope: Tenants, run_id: str, start: datetime, end: datetime, l
 
 def last_entry(scope: Tenants, run_id: str) -> Query:
     """Return the query of the entry of a run with the highest number."""
-    return of_run("pack_run_logs", scope, run_id, FROM_THE_END, 1)
+    return of_run("pack_run_logs", scope, run_id, LATEST_FIRST, 1)
 
 
 def artifacts(scope: Tenants, run_id: str) -> Query:
@@ -88,7 +88,7 @@ def of_run(
         where=(Equals("runId", run_id), *where),
         order=order,
         limit=limit,
-        maximum=MOST_ENTRIES,
+        maximum=MAX_ENTRIES,
     )
     # They are about one run, also in system scope: what is read of it must be whole, or be refused.
-    return replace(query, passes_over=False)
+    return replace(query, skips_undecodable=False)

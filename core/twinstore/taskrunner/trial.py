@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKRUNNER_TRIAL"]
 
-WHO: Final = "twinstore-smoke"
-FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)
+SMOKE_NAME: Final = "twinstore-smoke"
+FAR_FUTURE: Final = datetime(9000, 1, 1, tzinfo=UTC)
 SECOND: Final = timedelta(seconds=1)
 GATE: Final = "gate"
 BUILD: Final = "build"
@@ -65,7 +65,7 @@ class TaskRunnerTrial:
 
     def _create(self) -> Iterable[str]:
         run = PackRunStateFactory.create_initial(
-            self._id, WHO, {"name": WHO}, PLANS, FAR, tenant_id=self._tenant
+            self._id, SMOKE_NAME, {"name": SMOKE_NAME}, PLANS, FAR_FUTURE, tenant_id=self._tenant
         )
         self._storage.pack_runs.create(run)
         found = self._storage.pack_runs.get(self._id, tenant_id=self._tenant)
@@ -75,7 +75,7 @@ class TaskRunnerTrial:
         runs = self._storage.pack_runs
         for number, status in enumerate(STATES, start=1):
             run = runs.get_required(self._id, tenant_id=self._tenant)
-            moment = FAR + number * SECOND
+            moment = FAR_FUTURE + number * SECOND
             steps = tuple(
                 step.evolve(status=status, last_transition_at=moment) if step.step_id == BUILD else step
                 for step in run.steps
@@ -88,7 +88,9 @@ class TaskRunnerTrial:
 
     def _log(self) -> Iterator[str]:
         logs = self._storage.pack_run_logs
-        draft = PackRunLogDraft(timestamp=FAR, level=LogLevel.INFO, event_type="smoke", message=WHO)
+        draft = PackRunLogDraft(
+            timestamp=FAR_FUTURE, level=LogLevel.INFO, event_type="smoke", message=SMOKE_NAME
+        )
         entries = [logs.append_next(self._id, draft, tenant_id=self._tenant) for _ in range(2)]
         again = logs.append(entries, tenant_id=self._tenant)
         yield from expect("the number of entries that a second append added", found=again, wanted=0)
@@ -97,11 +99,15 @@ class TaskRunnerTrial:
 
     def _artifact(self) -> Iterable[str]:
         record = PackRunArtifact(
-            run_id=self._id, name=REPORT, type="file", status=PackArtifactStatus.PENDING, captured_at=FAR
+            run_id=self._id,
+            name=REPORT,
+            type="file",
+            status=PackArtifactStatus.PENDING,
+            captured_at=FAR_FUTURE,
         )
         store = self._storage.pack_artifacts
         store.upload(record, tenant_id=self._tenant)
-        copied = record.evolve(status=PackArtifactStatus.COPIED, stored_path=WHO)
+        copied = record.evolve(status=PackArtifactStatus.COPIED, stored_path=SMOKE_NAME)
         store.upload(copied, tenant_id=self._tenant)
         found = store.list(self._id, tenant_id=self._tenant)
         return expect("the artifacts", found=found, wanted=(copied,))
@@ -109,16 +115,26 @@ class TaskRunnerTrial:
     def _approve(self) -> Iterator[str]:
         store = self._storage.pack_run_approvals
         waiting = PackRunApproval(
-            run_id=self._id, approval_id=RELEASE, requested_at=FAR, tenant_id=self._tenant
+            run_id=self._id, approval_id=RELEASE, requested_at=FAR_FUTURE, tenant_id=self._tenant
         )
         store.save(self._id, [waiting], tenant_id=self._tenant)
         decided = store.decide(
-            self._id, RELEASE, PackApprovalStatus.APPROVED, FAR, actor_id=WHO, tenant_id=self._tenant
+            self._id,
+            RELEASE,
+            PackApprovalStatus.APPROVED,
+            FAR_FUTURE,
+            actor_id=SMOKE_NAME,
+            tenant_id=self._tenant,
         )
         yield from expect("the decision", found=decided.status, wanted=PackApprovalStatus.APPROVED)
         try:
             store.decide(
-                self._id, RELEASE, PackApprovalStatus.REJECTED, FAR, actor_id=WHO, tenant_id=self._tenant
+                self._id,
+                RELEASE,
+                PackApprovalStatus.REJECTED,
+                FAR_FUTURE,
+                actor_id=SMOKE_NAME,
+                tenant_id=self._tenant,
             )
         except ConflictError:
             return
@@ -129,7 +145,9 @@ class TaskRunnerTrial:
             return
         found = self._storage.pack_runs.get(self._id)
         yield from expect("the pack run as one without tenant", found=found, wanted=None)
-        draft = PackRunLogDraft(timestamp=FAR, level=LogLevel.INFO, event_type="smoke", message=WHO)
+        draft = PackRunLogDraft(
+            timestamp=FAR_FUTURE, level=LogLevel.INFO, event_type="smoke", message=SMOKE_NAME
+        )
         try:
             self._storage.pack_run_logs.append_next(self._id, draft)
         except NotFoundError:

@@ -128,7 +128,7 @@ class Contract:
                     setattr(cls, name, needs(capability)(test))
         if hasattr(cls, "module"):
             for name in dir(cls):
-                if name.startswith("test_") and not _is_asked(cls, getattr(cls, name)):
+                if name.startswith("test_") and not _has_cases(cls, getattr(cls, name)):
                     setattr(cls, name, None)  # which pytest collects as little as what is not there
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -262,7 +262,7 @@ def _cases_of(test: object) -> Mapping[str, Choose]:
     return getattr(test, CASES, {})
 
 
-def _is_asked(kit: type[Contract], test: object) -> bool:
+def _has_cases(kit: type[Contract], test: object) -> bool:
     """Whether the module of a kit gives a test something to ask."""
     applies: Applies = getattr(test, APPLIES, lambda _: True)
     return applies(kit) and all(any(True for _ in choose(kit)) for choose in _cases_of(test).values())
@@ -272,7 +272,7 @@ class BulkCases(Contract):
     """Base of the contracts that look at whole entities."""
 
     @pytest.fixture
-    def apart(self, request: pytest.FixtureRequest, entity: Entity) -> Workspace:
+    def exclusive_workspace(self, request: pytest.FixtureRequest, entity: Entity) -> Workspace:
         """Return a workspace in which other tests have no rows of an entity that its tenant would see.
 
         Rows of tenants are separated by tenant; rows without a tenant get a separate deployment.

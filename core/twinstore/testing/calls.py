@@ -74,14 +74,14 @@ class Touch:
         entity: whose row is broken.
         call: gets repositories, a tenant and its rows.
         repeatable: while no row is broken it succeeds as often as it is called.
-        over_all: it is a list in system scope, which passes over the row and names it.
+        all_tenants: it is a list in system scope, which passes over the row and names it.
     """
 
     method: str
     entity: Entity
     call: Callable[[object, str, OneOfEach], object]
     repeatable: bool = False
-    over_all: bool = False
+    all_tenants: bool = False
 
     @property
     def name(self) -> str:
@@ -92,14 +92,16 @@ class Touch:
 def tenant_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
     """Yield the look-ups and lists that are about one tenant."""
     for item in module.examples:
-        yield from questions_of(item, of_one_tenant=True)
+        yield from reads_of(item, of_one_tenant=True)
 
 
 def write_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
     """Yield the methods that take a model of a tenant, about the keys of another one."""
     for item in module.of_tenants:
         if item.writer is not None and item.shares_keys and names_owner(item.entity):
-            yield TenantCall(f"{item.repository}.{item.writer}", partial(store_taken, item), DuplicateError)
+            yield TenantCall(
+                f"{item.repository}.{item.writer}", partial(store_under_existing_key, item), DuplicateError
+            )
 
 
 def names_owner(entity: Entity) -> bool:
@@ -107,7 +109,7 @@ def names_owner(entity: Entity) -> bool:
     return entity.tenant_field in entity.identity
 
 
-def store_taken(item: Example, session: object, tenant: str, one_of_each: OneOfEach) -> object:
+def store_under_existing_key(item: Example, session: object, tenant: str, one_of_each: OneOfEach) -> object:
     """Store a row of a tenant under the key of the other tenant's."""
     assert item.entity.tenant_field is not None
     owner = item.entity.identity[item.entity.tenant_field]
@@ -118,12 +120,12 @@ def system_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
     """Yield the look-ups and lists that see all tenants, and what else only system scope reaches."""
     for item in module.examples:
         if item.is_owned:
-            yield from questions_of(item, of_one_tenant=False)
+            yield from reads_of(item, of_one_tenant=False)
     for item in module.of_the_system:
         yield from calls_of_the_system(item)
 
 
-def questions_of(item: Example, *, of_one_tenant: bool) -> Iterator[TenantCall]:
+def reads_of(item: Example, *, of_one_tenant: bool) -> Iterator[TenantCall]:
     """Yield the look-ups and lists of an entity."""
     for lookup in item.lookups:
         if lookup.method.names_tenant is of_one_tenant:
@@ -137,7 +139,7 @@ def lookup_call(item: Example, lookup: Lookup) -> TenantCall:
     """Return a look-up of the row of the other tenant."""
     return TenantCall(
         f"{item.repository}.{lookup.method.name}",
-        partial(asked, item, lookup),
+        partial(call_for_stored_row, item, lookup),
         NotFoundError if lookup.required else None,
     )
 
@@ -160,12 +162,14 @@ def calls_of_the_system(item: Example) -> Iterator[TenantCall]:
     derived = {call.method.name for call in item.lookups} | {call.method.name for call in item.lists}
     for method in methods_of(item.protocol):
         if method.name not in derived:
-            call = partial(call_aside, item, method)
+            call = partial(call_for_absent_row, item, method)
             bound = method.name not in item.unbound
             yield TenantCall(f"{item.repository}.{method.name}", call, None, bound)
 
 
-def call_aside(item: Example, method: Method, session: object, tenant: str, one_of_each: OneOfEach) -> object:
+def call_for_absent_row(
+    item: Example, method: Method, session: object, tenant: str, one_of_each: OneOfEach
+) -> object:
     """Call a method about a row that is not stored, before every instant, without waiting."""
     del one_of_each
     model = item.small(tenant, f"aside@{tenant}")
@@ -184,15 +188,17 @@ def touches_of(module: ModuleExamples) -> Iterator[Touch]:
     """Yield the look-ups of every repository, and the lists that must show the row."""
     for item in module.examples:
         for lookup in item.lookups:
-            yield Touch(lookup.method.name, item.entity, partial(asked, item, lookup), repeatable=True)
+            yield Touch(
+                lookup.method.name, item.entity, partial(call_for_stored_row, item, lookup), repeatable=True
+            )
         for listed in item.lists:
             # A list of all rows without a tenant would meet the broken ones of other tests.
             plain = listed.method.name == "list" and item.is_owned
-            shown = listed.sees_one_tenant or not item.is_owned
-            if shown and (listed.fields or plain):
-                call = partial(asked, item, listed)
-                over_all = not listed.method.names_tenant
-                yield Touch(listed.method.name, item.entity, call, repeatable=True, over_all=over_all)
+            is_visible = listed.sees_one_tenant or not item.is_owned
+            if is_visible and (listed.fields or plain):
+                call = partial(call_for_stored_row, item, listed)
+                all_tenants = not listed.method.names_tenant
+                yield Touch(listed.method.name, item.entity, call, repeatable=True, all_tenants=all_tenants)
 
 
 def harmless_steps_of(module: ModuleExamples) -> Iterator[tuple[str, tuple[type[TwinstoreError], Step]]]:
@@ -200,12 +206,15 @@ def harmless_steps_of(module: ModuleExamples) -> Iterator[tuple[str, tuple[type[
     for item in module.of_tenants:
         for lookup in item.lookups:
             if lookup.required:
-                yield f"absent {item.entity.singular}", (NotFoundError, partial(ask_absent, item, lookup))
+                yield f"absent {item.entity.singular}", (NotFoundError, partial(look_up_absent, item, lookup))
             elif "str" in lookup.method.kinds:
-                yield f"argument {item.entity.singular}", (ValidationError, partial(ask_blank, item, lookup))
+                yield (
+                    f"argument {item.entity.singular}",
+                    (ValidationError, partial(look_up_blank, item, lookup)),
+                )
 
 
-def ask_absent(
+def look_up_absent(
     item: Example, lookup: Lookup, session: object, workspace: Workspace, one_of_each: OneOfEach
 ) -> object:
     """Look up a row that is not stored."""
@@ -214,7 +223,7 @@ def ask_absent(
     return lookup(getattr(session, item.repository), workspace.tenant, item.value(workspace.tenant, absent))
 
 
-def ask_blank(
+def look_up_blank(
     item: Example, lookup: Lookup, session: object, workspace: Workspace, one_of_each: OneOfEach
 ) -> object:
     """Look for a row by texts that are blank."""
@@ -240,11 +249,11 @@ def store_foreign(item: Example, session: object, workspace: Workspace, one_of_e
     return item.store(session, workspace.tenant, item.small(workspace.tenant, workspace.elsewhere.id(NAME)))
 
 
-def asked(
-    item: Example, question: Lookup | ListMethod, session: object, tenant: str, one_of_each: OneOfEach
+def call_for_stored_row(
+    item: Example, read: Lookup | ListMethod, session: object, tenant: str, one_of_each: OneOfEach
 ) -> object:
     """Ask a repository for the stored row."""
-    return question(getattr(session, item.repository), tenant, one_of_each.value(item.entity))
+    return read(getattr(session, item.repository), tenant, one_of_each.value(item.entity))
 
 
 TextPage = Page[str]
@@ -260,7 +269,7 @@ class Listing:
         name: repository and method, and what is special about the call.
         example: the entity.
         order: the fields by which it is sorted; a leading ``-`` means descending.
-        ask: asks for one page.
+        fetch_page: asks for one page.
         store: stores a row, where that is not as the example does it.
         vary: builds the row of a number, where that is not as the example does it.
     """
@@ -268,7 +277,7 @@ class Listing:
     name: str
     example: Example
     order: str
-    ask: Callable[[AnyStorage, str, int, str | None], Page[object]]
+    fetch_page: Callable[[AnyStorage, str, int, str | None], Page[object]]
     store: Store[object, CanonicalModel] | None = None
     vary: Vary[CanonicalModel] | None = None
 
@@ -296,7 +305,7 @@ class Listing:
 
     def page(self, storage: AnyStorage, tenant: str, limit: int, token: str | None) -> TextPage:
         """Ask for one page and return the labels on it."""
-        page = self.ask(storage, tenant, limit, token)
+        page = self.fetch_page(storage, tenant, limit, token)
         labels = tuple(self.label_of(tenant, cast("CanonicalModel", item)) for item in page)
         return Page(labels, page.next_page_token)
 
@@ -305,34 +314,34 @@ class Listing:
         value = self.example.value(tenant, model)
         return ":".join(str(value(name)) for name in self.example.lookups[0].fields)
 
-    def rank_of(self, tenant: str, model: CanonicalModel) -> tuple[object, ...]:
+    def sort_key_of(self, tenant: str, model: CanonicalModel) -> tuple[object, ...]:
         """Return the place of a row in the order of the list."""
         value = self.example.value(tenant, model)
         return tuple(
-            place(value(name.removeprefix("-")), descending=name.startswith("-"))
+            sort_key(value(name.removeprefix("-")), descending=name.startswith("-"))
             for name in self.order.split()
         )
 
-    def ranked(
+    def with_sort_keys(
         self, workspace: Workspace, numbers: Iterable[int]
     ) -> list[tuple[tuple[object, ...], str, int]]:
         """Return place, label and number of some rows, in the order of the list."""
         models = {number: self.model(workspace, number) for number in numbers}
         return sorted(
-            (self.rank_of(workspace.tenant, model), self.label_of(workspace.tenant, model), number)
+            (self.sort_key_of(workspace.tenant, model), self.label_of(workspace.tenant, model), number)
             for number, model in models.items()
         )
 
     def sorted(self, workspace: Workspace, numbers: Iterable[int]) -> list[int]:
         """Return some numbers in the order of the list."""
-        return [number for _, _, number in self.ranked(workspace, numbers)]
+        return [number for _, _, number in self.with_sort_keys(workspace, numbers)]
 
     def expected(self, workspace: Workspace, numbers: Iterable[int]) -> list[str]:
         """Return the labels of some numbers in the order of the list."""
-        return [label for _, label, _ in self.ranked(workspace, numbers)]
+        return [label for _, label, _ in self.with_sort_keys(workspace, numbers)]
 
 
-def place(value: object, *, descending: bool) -> tuple[bool, str | int]:
+def sort_key(value: object, *, descending: bool) -> tuple[bool, str | int]:
     """Return what sorts a value as the contracts say: absent ones first, text by code point.
 
     Raises:
@@ -373,10 +382,12 @@ def sees_everything(item: Example, listed: ListMethod) -> bool:
 def listing_of(item: Example, listed: ListMethod) -> Listing:
     """Return a list of a repository; its required arguments come from the row of number 0."""
 
-    def ask(storage: AnyStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
-        told = item.value(tenant, item.vary(tenant, numbered_key(tenant, 0), 0))
+    def fetch_page(storage: AnyStorage, tenant: str, limit: int, token: str | None) -> Page[object]:
+        values = item.value(tenant, item.vary(tenant, numbered_key(tenant, 0), 0))
         paging = {"limit": limit} if token is None else {"limit": limit, "page_token": token}
-        return listed(getattr(storage.unbound, item.repository), tenant, told, **paging)
+        return listed(getattr(storage.unbound, item.repository), tenant, values, **paging)
 
     name = listed.method.name
-    return Listing(name=f"{item.repository}.{name}", example=item, order=item.orders[name], ask=ask)
+    return Listing(
+        name=f"{item.repository}.{name}", example=item, order=item.orders[name], fetch_page=fetch_page
+    )

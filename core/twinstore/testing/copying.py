@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 HOUR: Final = timedelta(hours=1)
 EVERYTHING: Final = KeyRange()
-PATIENCE_SECONDS: Final = 60
+TIMEOUT_SECONDS: Final = 60
 TALLY: Final = RangeTally(read={"": 1, ":none": 2, "a.b": 3}, written={"a.b": 3})
 COORDINATOR: Final = "coordinator"
 WORKER: Final = "copier"
@@ -144,7 +144,7 @@ def finished(workspace: Workspace, claim: Claim, tally: RangeTally = TALLY) -> N
         writer.commit()
 
 
-def held(workspace: Workspace, claim: Claim) -> None:
+def check_owned(workspace: Workspace, claim: Claim) -> None:
     """Check inside a transaction that a range is still the claimant's."""
     with workspace.storage.bulk.writer(entity_of(workspace, claim)) as writer:
         writer.flush()
@@ -158,7 +158,7 @@ def states(ledger: Ledger, job_id: str) -> list[RangeState]:
 
 def in_the_end(action: Callable[[], T | None]) -> T:
     """Return what the server gives as soon as it lets a lease expire."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             found = action()

@@ -98,10 +98,10 @@ Draw = Callable[[str, str], "SearchStrategy[M]"]
 Markers = Callable[[str, M], Mapping[str, object]]
 Remove = Callable[[S, str, M], object]
 Find = Callable[[S, str, M], M | None]
-Told = Mapping[str, Callable[[M], object]]
+ParameterValues = Mapping[str, Callable[[M], object]]
 
 NO_ORDERS: Final[Mapping[str, str]] = MappingProxyType({})
-NOTHING_TOLD: Final[Mapping[str, Callable[..., object]]] = MappingProxyType({})
+NO_PARAMETER_VALUES: Final[Mapping[str, Callable[..., object]]] = MappingProxyType({})
 # The rows that :meth:`ModuleExamples.store_each` stores for the kit have this name.
 NAME: Final = "living"
 
@@ -127,7 +127,7 @@ class Example:
         find: finds the stored row of a model of a tenant through a session, where no method of the repository
             does that by its key.
         unbound: methods that take part in no session and no unit of work.
-        told: what parameters mean that are neither a field of a row nor its key, by their name.
+        parameter_values: what parameters mean that are neither a field of a row nor its key, by their name.
         moves: methods that take a key and return a model as look-ups do, and change the row.
     """
 
@@ -145,7 +145,7 @@ class Example:
     drawn: Draw[CanonicalModel] | None
     find: Find[object, CanonicalModel] | None
     unbound: frozenset[str] = frozenset()
-    told: Told[CanonicalModel] = field(default_factory=lambda: NOTHING_TOLD)
+    parameter_values: ParameterValues[CanonicalModel] = field(default_factory=lambda: NO_PARAMETER_VALUES)
     moves: frozenset[str] = frozenset()
 
     @property
@@ -173,7 +173,8 @@ class Example:
         """Return the fields that parameters mean; where only the example knows, the parameters."""
         parameters = [name for name in method.positional if name not in {TENANT, LIMIT}]
         return tuple(
-            name if name in self.told else field for name, field in zip(parameters, fields, strict=True)
+            name if name in self.parameter_values else field
+            for name, field in zip(parameters, fields, strict=True)
         )
 
     @property
@@ -184,8 +185,8 @@ class Example:
     @property
     def system_only(self) -> bool:
         """Whether the repository is reached in system scope only, and not in a session of one tenant."""
-        asked = [lookup.method.names_tenant for lookup in self.lookups]
-        return self.is_owned and bool(asked) and not any(asked)
+        tenant_named = [lookup.method.names_tenant for lookup in self.lookups]
+        return self.is_owned and bool(tenant_named) and not any(tenant_named)
 
     @property
     def is_owned(self) -> bool:
@@ -211,8 +212,8 @@ class Example:
         row = self.row(tenant, model)
 
         def answer(name: str) -> object:
-            told = self.told.get(name)
-            return self.entity.value(row.model, row.storage, name) if told is None else told(model)
+            value_of = self.parameter_values.get(name)
+            return self.entity.value(row.model, row.storage, name) if value_of is None else value_of(model)
 
         return answer
 
@@ -252,7 +253,7 @@ def example(
     drawn: Draw[M] | Literal["derived"] | None = "derived",
     find: Find[S, M] | None = None,
     unbound: Iterable[str] = (),
-    told: Told[M] = NOTHING_TOLD,
+    parameter_values: ParameterValues[M] = NO_PARAMETER_VALUES,
     moves: Iterable[str] = (),
 ) -> Example:
     """Return the example of an entity; see :class:`Example`. Omitted arguments are derived.
@@ -264,7 +265,9 @@ def example(
     if isinstance(store, str):
         store = stored_by(attribute, named(protocol, store))
     if isinstance(remove, str):
-        remove = removed_by(entity, attribute, named(protocol, remove), markers or no_markers, told)
+        remove = removed_by(
+            entity, attribute, named(protocol, remove), markers or no_markers, parameter_values
+        )
     return Example(
         entity=entity,
         protocol=protocol,
@@ -280,7 +283,7 @@ def example(
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
         find=cast("Find[object, CanonicalModel] | None", find),
         unbound=frozenset(unbound),
-        told=cast("Told[CanonicalModel]", told),
+        parameter_values=cast("ParameterValues[CanonicalModel]", parameter_values),
         moves=frozenset(moves),
     )
 
@@ -295,7 +298,11 @@ def stored_by(attribute: str, method: Method) -> Store[S, M]:
 
 
 def removed_by(
-    entity: Entity[M], attribute: str, method: Method, markers: Markers[M], told: Told[M]
+    entity: Entity[M],
+    attribute: str,
+    method: Method,
+    markers: Markers[M],
+    parameter_values: ParameterValues[M],
 ) -> Remove[S, M]:
     """Return what removes the row of a model by a method that takes its key."""
     parameters = [name for name in method.positional if name != TENANT]
@@ -303,8 +310,8 @@ def removed_by(
 
     def remove(session: S, tenant: str, model: M) -> object:
         key = [
-            told[parameter](model)
-            if parameter in told
+            parameter_values[parameter](model)
+            if parameter in parameter_values
             else entity.value(model, markers(tenant, model), names[parameter])
             for parameter in parameters
         ]
@@ -418,7 +425,7 @@ class ModuleExamples:
         return tuple(item for item in self.examples if item.system_only)
 
     @property
-    def of_nobody(self) -> tuple[Example, ...]:
+    def without_tenant(self) -> tuple[Example, ...]:
         """The examples of the entities whose rows belong to no tenant."""
         return tuple(item for item in self.examples if not item.is_owned)
 

@@ -185,7 +185,7 @@ class Calls:
         answered, self._driver = self._answered, None
         return answered
 
-    def tell(self, driver: str, method: str, *, answered: bool) -> None:
+    def record(self, driver: str, method: str, *, answered: bool) -> None:
         """Note a call; between cases nothing is noted. Threads of a case may call at once."""
         if driver == self._driver:
             self._answered[method] = answered or self._answered.get(method, False)
@@ -235,22 +235,22 @@ def record_sessions(spec: ModuleSpec[object], calls: Calls, patch: pytest.Monkey
         session = plain(storage, repositories, in_unit=in_unit)
         if not calls.observing:
             return session
-        return Observed(session, partial(_of_session, parts, partial(_note, calls, storage.driver)))
+        return Observed(session, partial(_of_session, parts, partial(_record, calls, storage.driver)))
 
     patch.setattr(spec.storage, "session_over", session_over)
 
 
-def _note(calls: Calls, driver: str, method: str, answered: bool) -> None:  # noqa: FBT001  # bound by partial
-    calls.tell(driver, method, answered=answered)
+def _record(calls: Calls, driver: str, method: str, answered: bool) -> None:  # noqa: FBT001  # bound by partial
+    calls.record(driver, method, answered=answered)
 
 
 def _of_session(
-    parts: dict[str, Part], note: Callable[[str, bool], None], name: str, found: object
+    parts: dict[str, Part], record: Callable[[str, bool], None], name: str, found: object
 ) -> object:
-    return Observed(found, partial(_of_part, parts[name], note)) if name in parts else found
+    return Observed(found, partial(_of_part, parts[name], record)) if name in parts else found
 
 
-def _of_part(part: Part, note: Callable[[str, bool], None], name: str, found: object) -> object:
+def _of_part(part: Part, record: Callable[[str, bool], None], name: str, found: object) -> object:
     """Return a method of a part that reports whether it was answered, or an attribute as it is."""
     returns = part.methods.get(name)
     if returns is None:
@@ -259,11 +259,13 @@ def _of_part(part: Part, note: Callable[[str, bool], None], name: str, found: ob
 
     @wraps(cast("Callable[..., object]", found))
     def call(*args: object, **kwargs: object) -> object:
-        note(f"{part.prefix}.{name}", False)  # noqa: FBT003  # until it is answered
+        record(f"{part.prefix}.{name}", False)  # noqa: FBT003  # until it is answered
         answer = cast("Callable[..., object]", found)(*args, **kwargs)
-        note(f"{part.prefix}.{name}", returns == "None" or bool(answer))
+        record(f"{part.prefix}.{name}", returns == "None" or bool(answer))
         return (
-            answer if handle is None or answer is None else Observed(answer, partial(_of_part, handle, note))
+            answer
+            if handle is None or answer is None
+            else Observed(answer, partial(_of_part, handle, record))
         )
 
     return call

@@ -103,8 +103,8 @@ class Lookup:
     def __call__(self, repository: object, tenant: str, value: Value) -> object:
         """Return what the method answers."""
         # A method that searches elsewhere by default gets the tenant.
-        told = {TENANT: tenant} if TENANT in self.method.optional else {}
-        return self.method.call(repository, tenant, map(value, self.fields), **told)
+        tenant_argument = {TENANT: tenant} if TENANT in self.method.optional else {}
+        return self.method.call(repository, tenant, map(value, self.fields), **tenant_argument)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,11 @@ AnyStorage = ModuleStorage[object, object]
 A = TypeVar("A")
 S_co = TypeVar("S_co", bound=AnyStorage, covariant=True, default=AnyStorage)
 T = TypeVar("T")
-PATIENCE_SECONDS: Final = 60
+TIMEOUT_SECONDS: Final = 60
 SWITCH_SECONDS: Final = 1e-6
-GIVE_WAY: Final = 0.04
+SWITCH_PROBABILITY: Final = 0.04
 ROUNDS: Final = 20
-MOST_RIVALS: Final = 8
+MAX_CONCURRENCY: Final = 8
 
 
 def unique(prefix: str) -> str:
@@ -109,8 +109,11 @@ class Workspace(Generic[S_co]):
         Most rounds of a fast store end before the threads meet, so one round says little.
         """
         often = switching_often(remote=is_remote(self.deployment))
-        with self.storages(2) as storages, ThreadPoolExecutor(MOST_RIVALS) as pool, often:
-            rounds = [list(zip(cycle(storages), items(turn), strict=False)) for turn in range(ROUNDS)]
+        with self.storages(2) as storages, ThreadPoolExecutor(MAX_CONCURRENCY) as pool, often:
+            rounds = [
+                list(zip(cycle(storages), items(round_number), strict=False))
+                for round_number in range(ROUNDS)
+            ]
             return [run_at_once(pool, lambda pair: action(*pair), pairs) for pairs in rounds]
 
     def stamp(self, entity: Entity, key: Key) -> object:
@@ -163,13 +166,13 @@ def run_at_once(
     barrier = Barrier(len(items))
 
     def started(item: A) -> T | TwinstoreError:
-        barrier.wait(PATIENCE_SECONDS)
+        barrier.wait(TIMEOUT_SECONDS)
         try:
             return action(item)
         except TwinstoreError as error:
             return error
 
-    return list(pool.map(started, items, timeout=PATIENCE_SECONDS))
+    return list(pool.map(started, items, timeout=TIMEOUT_SECONDS))
 
 
 @contextmanager
@@ -182,7 +185,7 @@ def switching_often(*, remote: bool = False) -> Generator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     if not remote:
-        threading.setprofile(give_way)
+        threading.setprofile(maybe_switch_thread)
     try:
         yield
     finally:
@@ -190,10 +193,10 @@ def switching_often(*, remote: bool = False) -> Generator[None]:
         sys.setswitchinterval(before)
 
 
-def give_way(frame: FrameType, event: str, argument: object) -> None:
+def maybe_switch_thread(frame: FrameType, event: str, argument: object) -> None:
     """Let another thread go on, now and then, before a function is called."""
     del frame, argument
-    if event == "call" and random.random() < GIVE_WAY:
+    if event == "call" and random.random() < SWITCH_PROBABILITY:
         time.sleep(0)
 
 
@@ -205,7 +208,7 @@ def in_thread(action: Callable[[], T]) -> Callable[[], T | TwinstoreError]:
 
     def result() -> T | TwinstoreError:
         try:
-            return running.result(PATIENCE_SECONDS)
+            return running.result(TIMEOUT_SECONDS)
         except TwinstoreError as error:
             return error
 

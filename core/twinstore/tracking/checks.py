@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.plugins.checks import Cutoffs, ListedRow, ListQuery, ModuleChecks, StoredList, paged, whole
+from twinstore.plugins.checks import (
+    Cutoffs,
+    ListedRow,
+    ListQuery,
+    ModuleChecks,
+    StoredList,
+    paged,
+    single_page,
+)
 from twinstore.tracking import queries
 from twinstore.tracking.catalog import MACHINES, SESSIONS, TASKS
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
@@ -54,7 +62,7 @@ class TrackingLists(ModuleChecks[TrackingStorage]):
         yield ListQuery(
             "active sessions, silent ones first",
             # At the end of time every active session is silent, so the order is compared and not the clock.
-            lambda side, _: whole(
+            lambda side, _: single_page(
                 side.tracking_sessions.find_stale(LAST_INSTANT, threshold=MOMENT, limit=SILENT),
                 self._session_row,
             ),
@@ -79,26 +87,26 @@ class TrackingLists(ModuleChecks[TrackingStorage]):
         )
 
     def _sessions(self, name: str, options: SessionQueryOptions) -> TrackingList:
-        def ask(side: TrackingStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: TrackingStorage, token: str | None) -> Page[ListedRow | None]:
             return paged(side.tracking_sessions.list(replace(options, page_token=token)), self._session_row)
 
         stored = StoredList(SESSIONS, queries.sessions(options), self._session_row)
-        return ListQuery(name, ask, (SESSIONS.name,), stored=stored)
+        return ListQuery(name, fetch, (SESSIONS.name,), stored=stored)
 
     def _tasks(self, name: str, options: TaskQueryOptions) -> TrackingList:
-        def ask(side: TrackingStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: TrackingStorage, token: str | None) -> Page[ListedRow | None]:
             return paged(side.tasks.list(replace(options, page_token=token)), self._task_row)
 
         stored = StoredList(TASKS, queries.tasks(options), self._task_row)
-        return ListQuery(name, ask, (TASKS.name,), stored=stored)
+        return ListQuery(name, fetch, (TASKS.name,), stored=stored)
 
     def _machines(self, name: str, statuses: tuple[MachineStatus, ...] | None) -> TrackingList:
-        def ask(side: TrackingStorage, token: str | None) -> Page[ListedRow | None]:
+        def fetch(side: TrackingStorage, token: str | None) -> Page[ListedRow | None]:
             page = side.machines.list(statuses=statuses, limit=self._page, page_token=token)
             return paged(page, machine_row)
 
         stored = StoredList(MACHINES, queries.machines(statuses, self._page, None), machine_row)
-        return ListQuery(name, ask, (MACHINES.name,), stored=stored)
+        return ListQuery(name, fetch, (MACHINES.name,), stored=stored)
 
     def _session_row(self, session: TrackingSession) -> ListedRow | None:
         """Identify a session and its status; ``None`` for one that a store may have removed."""

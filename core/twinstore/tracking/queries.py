@@ -18,7 +18,7 @@ from twinstore.access.scope import (
 from twinstore.catalog.conditions import Before, Condition, Equals, OneOf
 from twinstore.catalog.tenancy import NO_TENANT
 from twinstore.errors import ValidationError
-from twinstore.runtime.formatting import shown
+from twinstore.runtime.formatting import safe_repr
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
 from twinstore.tracking.sessions import SessionQueryOptions
 from twinstore.tracking.tasks import TaskQueryOptions
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from enum import StrEnum
 
-LONGEST_PAGE: Final = 100
-MOST_STALE: Final = 1000
+MAX_PAGE: Final = 100
+MAX_STALE: Final = 1000
 MOMENT: Final = timedelta(milliseconds=1)
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 LATEST_SESSIONS: Final = (SortKey("started_at", descending=True, time=True), SortKey("session_id"))
@@ -55,17 +55,17 @@ def stale_sessions(now: datetime, threshold: object, limit: int) -> Query:
     since = instant - silence if silence <= instant - EARLIEST else EARLIEST
     where = (Equals("status", SessionStatus.ACTIVE.value), Before("last_heartbeat", since))
     found = build_query(
-        "sessions", scope=NO_TENANT, where=where, order=SILENT_SESSIONS, limit=limit, maximum=MOST_STALE
+        "sessions", scope=NO_TENANT, where=where, order=SILENT_SESSIONS, limit=limit, maximum=MAX_STALE
     )
     # One broken row would keep every other session from being found.
-    return replace(found, passes_over=True)
+    return replace(found, skips_undecodable=True)
 
 
 def threshold_argument(threshold: object) -> timedelta:
     """Return a length of time, or raise ``ValidationError``."""
     length = duration_argument(threshold, "threshold")
     if length <= timedelta(0):
-        raise ValidationError(f"Argument threshold should be longer than zero, not {shown(threshold)}.")
+        raise ValidationError(f"Argument threshold should be longer than zero, not {safe_repr(threshold)}.")
     return length
 
 
@@ -77,7 +77,7 @@ def sessions_named(session_ids: Sequence[str]) -> Query:
         where=(OneOf("session_id", tuple(session_ids)),),
         order=(SortKey("session_id"),),
         limit=max(len(session_ids), 1),
-        passes_over=True,
+        skips_undecodable=True,
     )
 
 
@@ -119,7 +119,7 @@ def available_machines(limit: int, page_token: str | None) -> Query:
     online = Equals("status", MachineStatus.ONLINE.value)
     found = _page("machines", (online,), BY_MACHINE, limit, page_token)
     # One broken row would keep every other machine from being found.
-    return replace(found, passes_over=True)
+    return replace(found, skips_undecodable=True)
 
 
 def _page(
@@ -131,7 +131,7 @@ def _page(
         where=where,
         order=order,
         limit=limit,
-        maximum=LONGEST_PAGE,
+        maximum=MAX_PAGE,
         page_token=page_token,
     )
 

@@ -9,7 +9,7 @@ from typing import Final
 from twinstore.tracking.enums import MachineStatus, SessionStatus, TaskStatus
 
 
-class Way(Enum):
+class Cause(Enum):
     """How a move is made."""
 
     UPDATE = "an update"
@@ -19,20 +19,24 @@ class Way(Enum):
     RECOVER = "recover"
 
 
-Ways = frozenset[Way]
+Causes = frozenset[Cause]
 ACTIVE, PAUSED, COMPLETED, FAILED, STALLED = SessionStatus
-BY_UPDATE: Final[Ways] = frozenset({Way.UPDATE})
-AT_END: Final[Ways] = frozenset({Way.UPDATE, Way.END})
-SESSION_MOVES: Final[Mapping[SessionStatus, Mapping[SessionStatus, Ways]]] = {
+BY_UPDATE: Final[Causes] = frozenset({Cause.UPDATE})
+BY_UPDATE_OR_END: Final[Causes] = frozenset({Cause.UPDATE, Cause.END})
+SESSION_MOVES: Final[Mapping[SessionStatus, Mapping[SessionStatus, Causes]]] = {
     ACTIVE: {
         PAUSED: BY_UPDATE,
-        STALLED: frozenset({Way.UPDATE, Way.SWEEP}),
-        COMPLETED: AT_END,
-        FAILED: AT_END,
+        STALLED: frozenset({Cause.UPDATE, Cause.SWEEP}),
+        COMPLETED: BY_UPDATE_OR_END,
+        FAILED: BY_UPDATE_OR_END,
     },
-    PAUSED: {ACTIVE: BY_UPDATE, STALLED: BY_UPDATE, COMPLETED: AT_END, FAILED: AT_END},
-    STALLED: {ACTIVE: frozenset({Way.HEARTBEAT, Way.RECOVER}), COMPLETED: AT_END, FAILED: AT_END},
-    FAILED: {ACTIVE: frozenset({Way.RECOVER})},
+    PAUSED: {ACTIVE: BY_UPDATE, STALLED: BY_UPDATE, COMPLETED: BY_UPDATE_OR_END, FAILED: BY_UPDATE_OR_END},
+    STALLED: {
+        ACTIVE: frozenset({Cause.HEARTBEAT, Cause.RECOVER}),
+        COMPLETED: BY_UPDATE_OR_END,
+        FAILED: BY_UPDATE_OR_END,
+    },
+    FAILED: {ACTIVE: frozenset({Cause.RECOVER})},
     COMPLETED: {},
 }
 
@@ -52,7 +56,7 @@ MACHINE_MOVES: Final[Mapping[MachineStatus, frozenset[MachineStatus]]] = {
 }
 
 
-def ways_of(origin: SessionStatus, target: SessionStatus) -> Ways:
+def causes_of(origin: SessionStatus, target: SessionStatus) -> Causes:
     """Return the ways from one status of a session to another; staying is an update, unless it has ended."""
     if origin is target:
         return frozenset() if origin.ended else BY_UPDATE

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from twinstore.tracking.storage import TrackingStorage, TrackingUnit
 
-WHO: Final = "twinstore-smoke"
+SMOKE_NAME: Final = "twinstore-smoke"
 # Within what every store holds.
-FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)
+FAR_FUTURE: Final = datetime(9000, 1, 1, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
 SLOT: Final = 1
 
@@ -47,12 +47,14 @@ class TrackingTrial:
 
     def _slot(self) -> Iterator[str]:
         unit, (first, second) = self._unit, self._sessions
-        machine = TrackingMachine.new(machine_id=self._machine, hostname=WHO, docker_slots=(SLOT,), now=FAR)
+        machine = TrackingMachine.new(
+            machine_id=self._machine, hostname=SMOKE_NAME, docker_slots=(SLOT,), now=FAR_FUTURE
+        )
         unit.machines.create(machine)
         for key in self._sessions:
             unit.tracking_sessions.create(
                 TrackingSession.new(
-                    project_id=self._project, machine_id=self._machine, session_id=key, now=FAR
+                    project_id=self._project, machine_id=self._machine, session_id=key, now=FAR_FUTURE
                 )
             )
         listed = unit.machines.assign_session(self._machine, first, docker_slot=SLOT).active_sessions
@@ -69,19 +71,21 @@ class TrackingTrial:
     def _task(self) -> Iterator[str]:
         tasks, (session, _) = self._unit.tasks, self._sessions
         task = tasks.create(
-            TrackingTask.new(session_id=session, project_id=self._project, task_name=WHO, now=FAR)
+            TrackingTask.new(
+                session_id=session, project_id=self._project, task_name=SMOKE_NAME, now=FAR_FUTURE
+            )
         )
-        tasks.start(task.task_id, FAR)
-        done = tasks.complete(task.task_id, FAR + MINUTE)
+        tasks.start(task.task_id, FAR_FUTURE)
+        done = tasks.complete(task.task_id, FAR_FUTURE + MINUTE)
         yield from expect("the status of the task", found=done.status, wanted=TaskStatus.COMPLETED)
         progress = tasks.progress(session_id=session).percentage
         yield from expect("the progress of the session", found=progress, wanted=100)
 
     def _end(self) -> Iterator[str]:
         sessions, (first, second) = self._unit.tracking_sessions, self._sessions
-        seen = sessions.heartbeat(first, FAR + MINUTE).last_heartbeat
-        yield from expect("the last heartbeat", found=seen, wanted=FAR + MINUTE)
-        ended = sessions.complete(first, FAR + MINUTE)
+        seen = sessions.heartbeat(first, FAR_FUTURE + MINUTE).last_heartbeat
+        yield from expect("the last heartbeat", found=seen, wanted=FAR_FUTURE + MINUTE)
+        ended = sessions.complete(first, FAR_FUTURE + MINUTE)
         yield from expect("the status of the session", found=ended.status, wanted=SessionStatus.COMPLETED)
         listed = self._unit.machines.get_required(self._machine).active_sessions
         yield from expect("the sessions of the machine at the end", found=listed, wanted=())

@@ -19,7 +19,7 @@ from twinstore.driver import (
     OpenRequest,
     Script,
     ScriptInitializer,
-    repeat,
+    retry,
     wrong_handle,
 )
 from twinstore.errors import ConfigurationError
@@ -60,7 +60,7 @@ class SqliteInitializer(ScriptInitializer):
 
     @override
     def apply(self, script: Script) -> bool:
-        return repeat(lambda: self._apply(script))
+        return retry(lambda: self._apply(script))
 
     def _apply(self, script: Script) -> bool:
         record = [self._module, script.name, script.checksum, datetime.now(UTC).isoformat()]

@@ -55,7 +55,7 @@ def subjects_query(scheme: str, limit: int, page_token: str | None = None) -> Qu
         page_token=page_token,
     )
     # All tenants share the list: the page names a row that cannot be read, and shows the others.
-    return replace(found, passes_over=True)
+    return replace(found, skips_undecodable=True)
 
 
 class Books(Repository, BookRepository):

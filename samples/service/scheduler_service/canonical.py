@@ -71,8 +71,8 @@ class CanonicalRequest(Request):
         except (ValueError, RecursionError) as error:
             # Not the text of every error: that of a wrong encoding quotes the body.
             why = "nested too deeply" if isinstance(error, RecursionError) else "not acceptable"
-            told = "not UTF-8" if isinstance(error, UnicodeError) else f"{why}: {error}"
-            raise HTTPException(400, f"The body is not JSON: {told}.") from error
+            problem = "not UTF-8" if isinstance(error, UnicodeError) else f"{why}: {error}"
+            raise HTTPException(400, f"The body is not JSON: {problem}.") from error
 
 
 class CanonicalRoute(APIRoute):

@@ -18,9 +18,9 @@ from twinstore.scheduler import ExecutionLogEntry, PolicyRunJob, Run, Worker
 __all__ = ["ApiError", "Client"]
 
 M = TypeVar("M", bound=CanonicalModel)
-PATIENCE: Final = 30.0  # seconds in which a call is repeated that may succeed later
+TIMEOUT: Final = 30.0  # seconds in which a call is repeated that may succeed later
 NOT_FOUND: Final = 404
-AWAY: Final = {502, 503, 504}  # what a proxy answers while the service behind it is away
+UNAVAILABLE: Final = {502, 503, 504}  # what a proxy answers while the service behind it is away
 
 
 class ApiError(Exception):
@@ -106,7 +106,7 @@ class Client:
     def _call(self, method: str, path: str, body: CanonicalModel | None, answer: type[M]) -> M:
         """Make a call, again where the service says that it may succeed later, or cannot be reached."""
         content = None if body is None else CanonicalJsonSerializer.serialize(body)
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while True:
             error: Exception
             pause = 1.0
@@ -150,5 +150,7 @@ def _problem(response: httpx.Response) -> Problem:
     try:
         return CanonicalJsonSerializer.deserialize(Problem, response.content)
     except ValidationError:
-        away = response.status_code in AWAY
-        return Problem(code="no_answer", message="The answer is not one of the service.", retryable=away)
+        unavailable = response.status_code in UNAVAILABLE
+        return Problem(
+            code="no_answer", message="The answer is not one of the service.", retryable=unavailable
+        )

@@ -109,8 +109,8 @@ def moved(
         if job.status is PENDING:
             raise LeaseLostError("The policy job is back in the queue; claim it again.", key=job.id)
         if job.status not in {DISPATCHING, SUBMITTED}:
-            told = f"The policy job is {job.status} and moves no more; read it again."
-            raise InvalidTransitionError(told, from_state=job.status, to_state=status, key=job.id)
+            message = f"The policy job is {job.status} and moves no more; read it again."
+            raise InvalidTransitionError(message, from_state=job.status, to_state=status, key=job.id)
         # The attempt is what the worker says: the storage compares it with its own.
         mine = job.evolve(attempt_count=held.attempt)
         steps: list[tuple[PolicyRunJobStatus, dict[str, object]]] = [(status, changes)]

@@ -32,7 +32,7 @@ CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 4
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the answers of an operation that are errors, for its page."""
-    told = {
+    descriptions = {
         400: "An argument or the body is not acceptable",
         403: "The body belongs to another tenant",
         404: "It does not exist for this tenant",
@@ -43,7 +43,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
         503: "The store cannot be reached; try again",
         504: "The store did not answer in time; try again",
     }
-    known: dict[int | str, str] = {status: told[status] for status in statuses}
+    known: dict[int | str, str] = {status: descriptions[status] for status in statuses}
     known["default"] = "Any other error"
     return {status: {"model": Problem, "description": text} for status, text in known.items()}
 

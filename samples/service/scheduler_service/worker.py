@@ -34,20 +34,20 @@ __all__ = ["JobWorker", "Work", "WorkError", "evaluate", "main"]
 log = logging.getLogger("scheduler_service.worker")
 
 CONFLICT: Final = 409
-TAKEN: Final = "conflict"  # a number in a log that somebody else gave to an entry of his
-NOT_OURS: Final = {NOT_FOUND, CONFLICT}
-Say = Callable[[str], None]
-Work = Callable[[PolicyRunJob, Say], PolicyRunStats]
+DUPLICATE_NUMBER: Final = "conflict"  # a number in a log that somebody else gave to an entry of his
+NO_LONGER_OWNED: Final = {NOT_FOUND, CONFLICT}
+LogFunction = Callable[[str], None]
+Work = Callable[[PolicyRunJob, LogFunction], PolicyRunStats]
 
 
 class WorkError(Exception):
     """The work on a job failed, for good."""
 
 
-def evaluate(job: PolicyRunJob, say: Say) -> PolicyRunStats:
+def evaluate(job: PolicyRunJob, append_log: LogFunction) -> PolicyRunStats:
     """Stand for what a worker really does: look at each SBOM of a job."""
     for sbom in job.inputs.sbom_set:
-        say(f"evaluated {sbom}")
+        append_log(f"evaluated {sbom}")
     return PolicyRunStats(components=len(job.inputs.sbom_set))
 
 
@@ -82,14 +82,14 @@ class JobWorker:
         while not self.stop.is_set():
             worked = False
             with waiting():
-                worked = self._turn()
+                worked = self._work_once()
             if not worked:
                 self.stop.wait(self.pause)
         with waiting():
             self.client.move_worker(self.worker_id, "drain")
             self.client.move_worker(self.worker_id, "stop")
 
-    def _turn(self) -> bool:
+    def _work_once(self) -> bool:
         """Claim and execute once; return whether there was something to do."""
         jobs = self._claimed()
         for job in jobs:
@@ -102,7 +102,7 @@ class JobWorker:
         try:
             return self.client.claim(self.worker_id, ClaimRequest(lease_seconds=self.lease))
         except ApiError as error:
-            if error.status not in NOT_OURS:
+            if error.status not in NO_LONGER_OWNED:
                 raise
             self._register()  # it counted as dead after a long silence, or the service was away before
             return ()
@@ -125,13 +125,13 @@ class JobWorker:
             self._conclude(job)
         except ApiError as error:
             # The lease is lost, or the job was cancelled or removed: it is no longer ours to say anything of.
-            if error.status not in NOT_OURS:
+            if error.status not in NO_LONGER_OWNED:
                 raise
 
     def _conclude(self, job: PolicyRunJob) -> None:
         """Do the work and say what came out."""
         try:
-            with self._kept(job):
+            with self._lease_renewed(job):
                 stats = self._worked(job)
         except WorkError as error:
             self.client.fail(job, reason(error))
@@ -145,10 +145,10 @@ class JobWorker:
         if run is None or run.state.terminal:  # an attempt before ended the run, and not the job
             return self.work(job, lambda _: None)
         run = self._started(run, job)
-        say = self._saying(run, job)
-        say(f"attempt {job.attempt_count} of {self.worker_id}")
+        append_log = self._log_function(run, job)
+        append_log(f"attempt {job.attempt_count} of {self.worker_id}")
         try:
-            stats = self.work(job, say)
+            stats = self.work(job, append_log)
         except WorkError as error:
             ended = run.evolve(state=RunState.ERROR, error=reason(error), finished_at=self.clock.now())
             self.client.put_run(ended, job)
@@ -163,29 +163,29 @@ class JobWorker:
             run = self.client.put_run(run.evolve(state=RunState.RUNNING, started_at=self.clock.now()), job)
         return run
 
-    def _saying(self, run: Run, job: PolicyRunJob) -> Say:
+    def _log_function(self, run: Run, job: PolicyRunJob) -> LogFunction:
         """Return what appends to the log of a run.
 
         Each entry gets its number here, so that a call which is repeated appends it once.
         """
         numbers = count(self.client.last_sequence(run.id) + 1)
 
-        def say(text: str) -> None:
+        def append_log(text: str) -> None:
             now = self.clock.now()
             entry = ExecutionLogEntry(tenant_id=self.tenant, run_id=run.id, logged_at=now, message=text)
             for number in numbers:
                 try:
                     self.client.put_log(entry.evolve(sequence=number), job)
                 except ApiError as error:
-                    if error.problem.code != TAKEN:
+                    if error.problem.code != DUPLICATE_NUMBER:
                         raise
                 else:
                     break
 
-        return say
+        return append_log
 
     @contextmanager
-    def _kept(self, job: PolicyRunJob) -> Generator[None]:
+    def _lease_renewed(self, job: PolicyRunJob) -> Generator[None]:
         """Renew the lease, and say that the worker lives, until the work is done."""
         done = Event()
 

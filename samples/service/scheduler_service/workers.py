@@ -31,13 +31,13 @@ def with_worker(call: TenantCall, worker_id: str, fn: Callable[[SchedulerSession
         NotFoundError: it is unknown or another tenant's.
     """
 
-    def look(unit: SchedulerSession) -> T:
+    def change(unit: SchedulerSession) -> T:
         worker = unit.workers.get(worker_id)
         if worker is None or worker.tenant_id != call.tenant:
             raise absent("worker", worker_id)
         return fn(unit, worker)
 
-    return call.scheduler.transact(look, purpose=PURPOSE)
+    return call.scheduler.transact(change, purpose=PURPOSE)
 
 
 @router.put("/workers/{worker_id}", response_model=Worker, summary="Register a worker")

@@ -102,24 +102,22 @@ def mongo(
 
 
 @pytest.fixture
-def memory_rivals() -> tuple[Side, Side]:
+def memory_pair() -> tuple[Side, Side]:
     """Return two storages on one store in memory."""
     store = MemoryDatabase()
     side = memory_side("memory", MemoryBackend(MODULE, store), CLOCK)
-    return side, side.beside(SchedulerStorage(MemoryBackend(MODULE, store), CLOCK))
+    return side, side.on_same_store(SchedulerStorage(MemoryBackend(MODULE, store), CLOCK))
 
 
 @pytest.fixture
-def mongo_rivals(mongo: Side, mongo_config: Settings) -> Iterator[tuple[Side, Side]]:
+def mongo_pair(mongo: Side, mongo_config: Settings) -> Iterator[tuple[Side, Side]]:
     """Return two storages on one MongoDB."""
     with twinstore.open_storage(mongo_config, clock=CLOCK) as other:
-        yield mongo, mongo.beside(other.scheduler)
+        yield mongo, mongo.on_same_store(other.scheduler)
 
 
 @pytest.fixture
-def postgres_rivals(
-    postgres: Side, module_postgres_database: PostgresDatabase
-) -> Iterator[tuple[Side, Side]]:
+def postgres_pair(postgres: Side, module_postgres_database: PostgresDatabase) -> Iterator[tuple[Side, Side]]:
     """Return two storages on one PostgreSQL whose waits fail at once: no other writer proceeds meanwhile."""
     url = postgres_url(module_postgres_database.app_url, options=f"-c lock_timeout={LOCK_TIMEOUT_MS}")
     config = postgres_config(url, module_postgres_database.owner_url)
@@ -127,7 +125,7 @@ def postgres_rivals(
         twinstore.open_storage(config, clock=CLOCK) as first,
         twinstore.open_storage(config, clock=CLOCK) as second,
     ):
-        yield postgres.beside(first.scheduler), postgres.beside(second.scheduler)
+        yield postgres.on_same_store(first.scheduler), postgres.on_same_store(second.scheduler)
 
 
 @pytest.fixture

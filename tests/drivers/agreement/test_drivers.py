@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from tools.differential.concurrent_units import run_concurrent_units
 from tools.differential.machine import run_machine
-from tools.differential.rivals import run_rivals
 
 if TYPE_CHECKING:
     from tools.differential.machine import Side
@@ -30,15 +30,15 @@ def test_memory_and_postgres_behind_a_pooler_agree(
     run_machine([memory, pooled], bounded_profile)
 
 
-def test_rival_units_of_memory_mongo_and_postgres_come_to_what_each_does_alone(
+def test_concurrent_units_of_memory_mongo_and_postgres_come_to_what_each_does_alone(
     memory: Side,
-    memory_rivals: tuple[Side, Side],
-    mongo_rivals: tuple[Side, Side],
-    postgres_rivals: tuple[Side, Side],
+    memory_pair: tuple[Side, Side],
+    mongo_pair: tuple[Side, Side],
+    postgres_pair: tuple[Side, Side],
     profile: hypothesis.settings,
     *,
     long_form: bool,
 ) -> None:
-    pairs = (memory_rivals, mongo_rivals, postgres_rivals)
+    pairs = (memory_pair, mongo_pair, postgres_pair)
     examples = max(1, profile.max_examples // (2 if long_form else 5))
-    run_rivals(pairs, memory, hypothesis.settings(profile, max_examples=examples))
+    run_concurrent_units(pairs, memory, hypothesis.settings(profile, max_examples=examples))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.support.databases import PostgresDatabase
     from tools.differential.machine import Side
     from twinstore.access.protocol import Access
-    from twinstore.scheduler.holding import Contender
+    from twinstore.scheduler.held_lock import Contender
     from twinstore.scheduler.locks import LockInfo
     from twinstore.scheduler.rules.locks import LockClaim
 
@@ -62,10 +62,10 @@ def test_the_statements_of_mongodb_answer_as_the_rule(
 def test_the_statements_of_postgres_answer_as_the_rule(
     postgres: Side, superuser: psycopg.Connection, bounded_profile: hypothesis.settings
 ) -> None:
-    def let_go(key: tuple[str, str]) -> object:
+    def expire_lease(key: tuple[str, str]) -> object:
         return superuser.execute(LET_GO, (lock_number(*key),)).fetchall()
 
-    run_lock_machine(replace(lock_side(postgres), let_go=let_go), postgres.wipe, bounded_profile)
+    run_lock_machine(replace(lock_side(postgres), expire_lease=expire_lease), postgres.wipe, bounded_profile)
 
 
 def test_the_general_way_answers_as_the_rule(memory: Side) -> None:

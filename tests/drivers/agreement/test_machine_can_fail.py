@@ -10,8 +10,8 @@ import hypothesis
 import pytest
 from typing_extensions import override
 
+from tools.differential.concurrent_units import run_concurrent_units
 from tools.differential.machine import DivergenceError, memory_side, run_machine
-from tools.differential.rivals import run_rivals
 from twinstore.access.guard import GuardedAccess
 from twinstore.clock import FixedClock
 from twinstore.errors import ConcurrencyError
@@ -159,19 +159,23 @@ def test_a_driver_that_is_wrong_in_one_point_is_found(wrong: type[Backend]) -> N
 )
 def test_a_driver_whose_units_meet_in_a_wrong_way_is_found(wrong: type[MemoryDatabase]) -> None:
     with pytest.raises(DivergenceError):
-        run_rivals([rival_sides(wrong(patience=0.01))], rival_sides(MemoryDatabase())[0], SEARCH)
+        run_concurrent_units(
+            [concurrent_sides(wrong(patience=0.01))], concurrent_sides(MemoryDatabase())[0], SEARCH
+        )
 
 
-def test_rival_units_of_the_right_driver_are_accepted() -> None:
+def test_concurrent_units_of_the_right_driver_are_accepted() -> None:
     settings = hypothesis.settings(SEARCH, max_examples=15)
-    run_rivals([rival_sides(MemoryDatabase())], rival_sides(MemoryDatabase())[0], settings)
+    run_concurrent_units(
+        [concurrent_sides(MemoryDatabase())], concurrent_sides(MemoryDatabase())[0], settings
+    )
 
 
-def rival_sides(store: MemoryDatabase) -> tuple[Side, Side]:
+def concurrent_sides(store: MemoryDatabase) -> tuple[Side, Side]:
     """Return two storages on one store."""
     clock = FixedClock(at(10))
     side = memory_side("memory", MemoryBackend(MODULE, store), clock)
-    return side, side.beside(SchedulerStorage(MemoryBackend(MODULE, store), clock))
+    return side, side.on_same_store(SchedulerStorage(MemoryBackend(MODULE, store), clock))
 
 
 def test_two_equal_drivers_agree() -> None:

@@ -326,7 +326,7 @@ with open_module("taskrunner", "Filesystem", settings) as storage:
 """
 
 
-def test_a_full_disk_is_told_with_the_path_and_leaves_what_was_there(
+def test_a_full_disk_is_reported_with_the_path_and_leaves_existing_files(
     storage: TaskRunnerStorage, root: Path
 ) -> None:
     storage.pack_runs.create(make_pack_run(None, "a"))

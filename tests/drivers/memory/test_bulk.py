@@ -20,7 +20,7 @@ from twinstore.scheduler.storage import SchedulerStorage
 from twinstore.testing.instants import START, at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule, make_trigger
 from twinstore_memory.backend import MemoryBackend
-from twinstore_memory.rows import DocumentRow, plant, stored_rows
+from twinstore_memory.rows import DocumentRow, store_unchecked, stored_rows
 from twinstore_memory.store import MemoryDatabase
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def run_record(run_id: str, created_at: datetime = START) -> Record:
 
 class TestReading:
     def test_the_last_range_shows_keys_that_are_no_text(self, world: World) -> None:
-        plant(world.store, DocumentRow(RUNS, (7,), {"tenantId": TENANT}))
+        store_unchecked(world.store, DocumentRow(RUNS, (7,), {"tenantId": TENANT}))
         assert [record.key for record in world.records(RUNS, KeyRange(("zzz",), None))] == [None]
         assert world.records(RUNS, KeyRange(None, ("zzz",))) == []
 
@@ -93,7 +93,7 @@ class TestReading:
             ((dated,),) = view.rows(RUNS, WHOLE)
         row = stored_rows(world.store, RUNS)["r",]
         texted_at = {**row.document, "createdAt": "2025-10-26T16:05:00.000+02:00"}
-        plant(world.store, DocumentRow(RUNS, row.key, texted_at))
+        store_unchecked(world.store, DocumentRow(RUNS, row.key, texted_at))
         with world.bulk.view() as view:
             ((texted,),) = view.rows(RUNS, WHOLE)
         assert (has_marks(dated.content), has_marks(texted.content)) == (False, True)
@@ -114,10 +114,10 @@ class TestReading:
             assert list(view.records(AUDIT, WHOLE)) == []
         assert len(world.records(RUNS)) == 2
 
-    def test_a_row_whose_tenant_cannot_be_told_is_counted_as_such(self, world: World) -> None:
+    def test_a_row_whose_tenant_is_unknown_is_counted_as_such(self, world: World) -> None:
         for key, tenant in (("none", None), ("number", 17), ("nul", "a\x00b"), ("reserved", ":none")):
             document = {"id": key} if tenant is None else {"id": key, "tenantId": tenant}
-            plant(world.store, DocumentRow(RUNS, (key,), document))
+            store_unchecked(world.store, DocumentRow(RUNS, (key,), document))
         world.storage.runs.create(make_run(TENANT, "r"))
         assert world.bulk.counts(RUNS) == {"": 4, TENANT: 1}
         owners = {record.key: record.owner for record in world.records(RUNS)}
@@ -131,7 +131,7 @@ class TestLedger:
         with pytest.raises(NotFoundError):
             world.ledger.acquire("nothing", "me", MINUTE)
 
-    def test_a_worker_that_was_thought_dead_may_finish_what_nobody_took(self, world: World) -> None:
+    def test_a_worker_presumed_dead_may_finish_a_range_that_no_other_took(self, world: World) -> None:
         claim = world.claim(RUNS)
         world.clock.advance(MINUTE)
         world.finish(RUNS, claim, run_record("a"))
@@ -141,7 +141,7 @@ class TestLedger:
         claim = world.claim(RUNS)
         with world.bulk.writer(RUNS) as writer:
             world.ledger.finish(writer.access, claim, RangeTally(read={}))
-            world.ledger.beat("job", claim.worker, MINUTE)
+            world.ledger.heartbeat("job", claim.worker, MINUTE)
             world.ledger.renew(world.lease(), MINUTE)
             # A single thread cannot wait, so a locked row is refused at once.
             with pytest.raises(ConcurrencyError):

@@ -131,7 +131,7 @@ def test_the_name_of_a_schedule_is_claimed_before_it_is_committed() -> None:
             other.schedules.upsert(make_schedule(TENANT, "b", name="one name"))
 
 
-def test_a_name_that_was_given_up_meanwhile_is_a_lost_race_and_no_duplicate() -> None:
+def test_a_name_that_was_freed_meanwhile_is_a_lost_race_and_no_duplicate() -> None:
     store = MemoryDatabase()
     storage, other = storage_on(store), storage_on(store)
     storage.schedules.upsert(make_schedule(TENANT, "a", name="one name"))
@@ -156,12 +156,12 @@ def lose(storage: SchedulerStorage, run: Run) -> None:
 
 def test_a_lost_wait_makes_the_unit_unusable() -> None:
     store = MemoryDatabase(patience=0.01)
-    storage, rival = storage_on(store), storage_on(store)
+    storage, competitor = storage_on(store), storage_on(store)
     run = make_run(TENANT, "r")
     with storage.transaction(TENANT) as winner:
         winner.runs.create(run)
         with pytest.raises(TransactionAbortedError):
-            lose(rival, run)
+            lose(competitor, run)
     assert storage.runs.get(TENANT, "r") == run
 
 

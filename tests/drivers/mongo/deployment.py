@@ -11,9 +11,9 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from typing_extensions import override
 
-from tests.support.databases import kept
+from tests.support.databases import without_retention
+from tests.support.proxies import proxy_to
 from tests.support.servers import mongo_config
-from tests.support.wires import line_to
 from twinstore.plugins.resources import SharedResources
 from twinstore.storage.open import open_module
 from twinstore.testing import ProbeDefaults, StoredRow
@@ -150,12 +150,16 @@ class MongoProbe(ProbeDefaults):
 
     @override
     def garble(self, entity: Entity, key: Key) -> bool:
-        kept = {*entity.identity, *(name for index in entity.indexes for name in index.names)}
+        without_retention = {*entity.identity, *(name for index in entity.indexes for name in index.names)}
         document = self._of(entity).find_one(condition(entity, key)) or {}
         self._set(
             entity,
             key,
-            {name: [value] for name, value in document.items() if name in entity.shapes and name not in kept},
+            {
+                name: [value]
+                for name, value in document.items()
+                if name in entity.shapes and name not in without_retention
+            },
         )
         return True
 
@@ -233,7 +237,7 @@ class MongoDeployment:
         return open_module(self._module.name, "Mongo", self.settings(), clock=clock, options=options)
 
     def settings(self) -> Settings:
-        return kept(self._database.config)
+        return without_retention(self._database.config)
 
     def waiting(self) -> bool:
         """Whether the server works on a write: one that meets the row of a unit goes on until that ends."""
@@ -254,13 +258,13 @@ class MongoDeployment:
     @contextmanager
     def break_connection(self) -> Iterator[ModuleStorage[object, object]]:
         ((host, port),) = self._client.nodes
-        with line_to((host, port or 27017)) as line:
+        with proxy_to((host, port or 27017)) as line:
             # Directly, because a replica set reports the addresses of its members, which bypass the line.
             # A call before the client has noticed the outage is repeated as long as any call may take. A call
             # after it waits for the server as long as the very first call, which a busy server may delay.
             options = "directConnection=true&serverSelectionTimeoutMS=1500&timeoutMS=3000"
             url = f"mongodb://127.0.0.1:{line.port}/?{options}"
-            settings = kept(mongo_config(url, self._database.name))
+            settings = without_retention(mongo_config(url, self._database.name))
             with open_module(self._module.name, "Mongo", settings) as storage:
                 storage.check_ready()
                 line.cut()

@@ -14,7 +14,7 @@ from pymongo.errors import OperationFailure
 from tests.support.plan_rows import rows_of
 from tests.support.plans import Finding
 from twinstore.catalog.row import Row
-from twinstore_mongo.bulk.owners import PARENT
+from twinstore_mongo.bulk.tenant_filter import PARENT
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.layout import index_specs
 

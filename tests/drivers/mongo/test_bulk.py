@@ -20,7 +20,7 @@ from typing_extensions import override
 import twinstore
 from tests.support.copies import invoke, write_config
 from tests.support.databases import StartedListener
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.bulk.port import BulkPort, Conflict, ImportOutcome, Record
 from twinstore.bulk.rows import Counted, ScanRow, has_marks, marked
 from twinstore.catalog.keys import LONGEST_TEXT, Key, KeyRange
@@ -64,7 +64,7 @@ from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES, make_log_en
 from twinstore.testing.scheduler.graph_jobs import graph_job_event
 from twinstore_mongo.bulk.writer import PART_BYTES
 from twinstore_mongo.client.bson import documents_of
-from twinstore_mongo.client.positions import PointInTime, unsent
+from twinstore_mongo.client.positions import PointInTime, time_not_sent_message
 from twinstore_mongo.mapping.key_order import key_after
 from twinstore_mongo.mapping.layout import index_specs
 
@@ -214,7 +214,7 @@ def copy(
     (progress,) = ledger.ranges(JOB, entity.name)
     if progress.state is RangeState.LIVE:
         ledger.reopen(lease, [progress.number])
-    ledger.beat(JOB, "worker", HOUR)
+    ledger.heartbeat(JOB, "worker", HOUR)
     claim = ledger.claim(JOB, "worker", progress.number)
     check = partial(ledger.hold, claim=claim)
     with target.bulk.writer(entity, on_conflict=conflict, check=check) as writer:  # type: ignore[arg-type]  # one of the two
@@ -288,7 +288,7 @@ def test_rows_without_a_tenant_are_counted_under_the_empty_text(workspace: BulkW
     assert workspace.bulk.counts(RUNS) == {"": 2, T: 1}
 
 
-def test_a_count_tells_the_bytes_of_the_largest_document(workspace: BulkWorkspace) -> None:
+def test_a_count_returns_the_bytes_of_the_largest_document(workspace: BulkWorkspace) -> None:
     assert workspace.bulk.counted(RUNS) == Counted({}, 0)
     fill_runs(workspace)
     workspace.storage.runs.create(make_run("other", "r-0a"))
@@ -427,7 +427,7 @@ def test_the_doctor_names_a_release_of_pymongo_that_does_not_send_it(
     assert invoke(capsys, "--config", config, "doctor", "--format", "json").json["databases"] == []
     monkeypatch.delattr(PointInTime, "document")
     (state,) = invoke(capsys, "--config", config, "doctor", "--format", "json").json["databases"]
-    assert state["defaults"]["client"] == [unsent()]
+    assert state["defaults"]["client"] == [time_not_sent_message()]
 
 
 class Listener(StartedListener):
@@ -720,11 +720,11 @@ def take_over(ledger: Ledger, claim: Claim) -> None:
 @pytest.fixture
 def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the writer give up soon if the other one never does; it would go on for ten seconds."""
-    monkeypatch.setattr("twinstore_mongo.bulk.writer.repeat", partial(repeat, attempts=3))
+    monkeypatch.setattr("twinstore_mongo.bulk.writer.retry", partial(retry, attempts=3))
 
 
 @pytest.mark.usefixtures("three_attempts")
-def test_a_row_that_a_rival_holds_makes_the_range_fail_as_a_whole(
+def test_a_row_in_a_concurrent_transaction_makes_the_range_fail_as_a_whole(
     source: BulkWorkspace, workspace: BulkWorkspace
 ) -> None:
     client = workspace.database.client

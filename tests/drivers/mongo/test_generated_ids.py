@@ -150,7 +150,7 @@ def test_writers_of_a_log_number_its_entries_one_after_the_other(
     assert len({document["_id"] for document in documents}) == 12
 
 
-def test_which_value_is_taken_is_told_by_its_index(access: Access) -> None:
+def test_the_taken_value_is_identified_by_its_index(access: Access) -> None:
     access.insert(PARCELS, T, parcel())
     with pytest.raises(DuplicateError, match="label") as of_label:
         access.insert(PARCELS, T, parcel(2, label="l-1"))

@@ -56,8 +56,8 @@ from twinstore.testing.scheduler.builders import (
     rich_impact_set,
     rich_schedule,
 )
+from twinstore_mongo.bulk.inventory import serves
 from twinstore_mongo.bulk.scan import StoredForm
-from twinstore_mongo.bulk.survey import serves
 from twinstore_mongo.client.bson import element_of, elements, first_of
 from twinstore_mongo.mapping.codec import codec_of, converted
 from twinstore_mongo.mapping.layout import (
@@ -246,7 +246,7 @@ def test_an_id_that_no_model_admits_makes_the_document_bad() -> None:
         codec_of(IMPACT_SNAPSHOTS).decode(document)
 
 
-def test_a_row_whose_id_would_be_read_as_another_one_is_told() -> None:
+def test_a_row_whose_id_would_be_read_as_another_one_is_reported() -> None:
     codec = codec_of(IMPACT_SNAPSHOTS)
     snapshot = rich_impact_set(TENANT).evolve(snapshot_id=None)
     key, kept = identify(TENANT, snapshot, None)
@@ -410,7 +410,7 @@ def test_an_index_that_an_option_keeps_sparse_serves_its_lists_sparse_or_not() -
         assert not serves(spec, [{**found, "hidden": True}])
 
 
-def test_beside_a_generated_id_the_key_has_its_own_names_and_the_first_index() -> None:
+def test_with_a_generated_id_the_key_has_its_own_names_and_the_first_index() -> None:
     for entity, key in ((PARCELS, ("parcelId",)), (SCANS, ("parcelId", "sequence"))):
         assert "_id" not in stored_names(entity).values()
         first, *_ = index_specs(entity)
@@ -509,12 +509,12 @@ def test_the_first_value_of_a_name_is_found_behind_any_other(name: str) -> None:
 @pytest.mark.parametrize(
     ("value", "found"), [("acme", "acme"), (5, 5), (Int64(-5), -5), (None, None), (True, b"\x01")]
 )
-def test_a_text_and_an_integer_are_told_and_an_absent_value_is_none(value: object, found: object) -> None:
+def test_a_text_and_an_integer_are_returned_and_an_absent_value_is_none(value: object, found: object) -> None:
     assert first_of(bson.encode({"tenantId": value}), "tenantId") == found
     assert first_of(bson.encode({"other": value}), "tenantId") is None
 
 
-def test_anything_else_is_told_by_its_bytes() -> None:
+def test_anything_else_is_returned_as_its_bytes() -> None:
     assert first_of(bson.encode({"tenantId": {"a": "acme"}}), "tenantId") == bson.encode({"a": "acme"})
     raw = bson.encode({"tenantId": "acme"}).replace(b"acme", b"\xff\xfe\xff\xfe")
     assert first_of(raw, "tenantId") == b"\x05\x00\x00\x00\xff\xfe\xff\xfe\x00"
@@ -561,14 +561,14 @@ def test_the_id_is_text_under_its_stored_name() -> None:
     assert "id" not in properties
 
 
-def test_a_key_of_several_parts_stays_beside_its_id() -> None:
+def test_a_key_of_several_parts_is_stored_in_addition_to_its_id() -> None:
     properties = schema(ENTRIES)["properties"]
     assert properties["_id"] == properties["deviceId"] == {"bsonType": "string"}
     assert properties["sequence"] == {"bsonType": ["int", "long", "double"], "multipleOf": 1}
 
 
 @pytest.mark.parametrize("entity", [PARCELS, SCANS], ids=lambda entity: entity.name)
-def test_a_generated_id_is_an_object_id_and_the_key_is_required_beside_it(entity: Entity) -> None:
+def test_a_generated_id_is_an_object_id_and_the_key_is_required_in_addition(entity: Entity) -> None:
     content = schema(entity)
     assert content["properties"]["_id"] == {"bsonType": "objectId"}
     assert {"_id", "parcelId"} <= set(content["required"])

@@ -15,7 +15,7 @@ from twinstore.testing.tracking import TRACKING_EXAMPLES, TrackingContract
 if TYPE_CHECKING:
     from twinstore.testing import BackendFactory
 
-LEFT_OUT: Final = {*vars(PagingContract), *vars(BulkContract), *vars(RangeWriterContract)}
+SKIPPED_TESTS: Final = {*vars(PagingContract), *vars(BulkContract), *vars(RangeWriterContract)}
 # What it lacks of what a driver may declare, and why.
 LACKS: Final = {
     "transactions": "mongomock has no sessions, so nothing spans two calls",
@@ -36,7 +36,7 @@ def backend_factory() -> BackendFactory:
 
 def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
     """Whether other cases send what this one sends, or it is about long lists or about copies."""
-    return test in LEFT_OUT or not is_listed("mongo", kit, test, case)
+    return test in SKIPPED_TESTS or not is_listed("mongo", kit, test, case)
 
 
 class TestScheduler(SchedulerContract):

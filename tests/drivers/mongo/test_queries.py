@@ -32,7 +32,7 @@ from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, Note
 from twinstore.testing.instants import at
 from twinstore_mongo.access.queries import FIRST_INSTANT, any_of, compiled, filter_of
-from twinstore_mongo.mapping.codec import Reading, along_index, codec_of
+from twinstore_mongo.mapping.codec import Reading, codec_of, sorted_along_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -260,7 +260,7 @@ IN_TABLES = Index(fields=("tenantId", "-dueAt"), name="a", stores=frozenset({Sto
 def test_an_index_of_some_rows_is_read_only_by_lists_of_such_rows(
     index: Index, where: tuple[Any, ...], *, used: bool
 ) -> None:
-    assert (reading(partly_indexed(index), by_due(*where)).along is not None) == used
+    assert (reading(partly_indexed(index), by_due(*where)).index_sort is not None) == used
 
 
 @pytest.fixture
@@ -278,9 +278,9 @@ def test_rows_come_by_time_and_id_whatever_the_index_does_within_one_instant(
     rows_in_mongo.insert_many(rows)
     expected = sorted(rows, key=lambda row: (row["at"], row["_id"]))
     order = [("at", 1), ("_id", 1)]
-    for along in ([("at", 1), ("_id", -1)], [("at", 1)]):
+    for index_sort in ([("at", 1), ("_id", -1)], [("at", 1)]):
         for wanted in (1, 3, 20, 40, 100):
-            found = along_index(rows_in_mongo.find, {}, Reading(order, along), wanted)
+            found = sorted_along_index(rows_in_mongo.find, {}, Reading(order, index_sort), wanted)
             assert found == expected[:wanted]
 
 
@@ -295,5 +295,5 @@ def test_rows_of_one_instant_have_the_rest_of_the_order(rows_in_mongo: Any) -> N
     expected.sort(key=lambda row: {"x": 3, 3: 2, -1: 1, None: 0}[row["rank"]], reverse=True)
     expected.sort(key=lambda row: row["at"], reverse=True)
     for wanted in (1, 20, 100):
-        found = along_index(rows_in_mongo.find, {}, Reading(order, [("at", -1)]), wanted)
+        found = sorted_along_index(rows_in_mongo.find, {}, Reading(order, [("at", -1)]), wanted)
         assert found == expected[:wanted]

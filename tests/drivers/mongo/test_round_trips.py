@@ -10,7 +10,7 @@ from pymongo import MongoClient
 from typing_extensions import override
 
 import twinstore
-from tests.support.databases import StartedListener, kept
+from tests.support.databases import StartedListener, without_retention
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import NotFoundError
@@ -69,7 +69,9 @@ def client(module_mongo_database: MongoDatabase, commands: Commands) -> Iterator
 def storage(
     client: MongoClient[dict[str, Any]], module_mongo_database: MongoDatabase
 ) -> Iterator[SchedulerStorage]:
-    settings = kept({"Persistence": {"Mongo": {"Client": client, "Database": module_mongo_database.name}}})
+    settings = without_retention(
+        {"Persistence": {"Mongo": {"Client": client, "Database": module_mongo_database.name}}}
+    )
     with twinstore.add_scheduler_mongo_storage(settings) as opened:
         yield opened
 
@@ -153,7 +155,7 @@ def test_a_read_after_a_write_in_a_session_waits_for_it_unless_that_is_switched_
     finds = Finds()
     with MongoClient[dict[str, Any]](module_mongo_database.url, event_listeners=[finds]) as client:
         mongo = {"Client": client, "Database": module_mongo_database.name}
-        storage = twinstore.add_scheduler_mongo_storage(kept({"Persistence": {"Mongo": mongo}}))
+        storage = twinstore.add_scheduler_mongo_storage(without_retention({"Persistence": {"Mongo": mongo}}))
         with storage, opened(storage.sessions) as session:
             run = session.runs.create(make_run(SESSION_TENANT, f"run {causal}"))
             finds.concerns.clear()
@@ -166,7 +168,7 @@ NAMES: Final = SCHEDULES.unique("tenant_name")
 SCOPE: Final = Tenant("acme")
 
 
-def test_the_holder_of_a_unique_value_tells_whether_it_is_the_row_itself(
+def test_the_holder_of_a_unique_value_shows_whether_it_is_the_row_itself(
     mongo_database: MongoDatabase,
 ) -> None:
     with twinstore.open_storage(mongo_database.config) as storage:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.drivers.mongo.explained import Explainer, fill
-from tests.support.databases import kept
+from tests.support.databases import without_retention
 from tests.support.plan_rows import LONG_ROWS, SPECS, tenants_of
-from tests.support.plans import MONGO, figures, judged
+from tests.support.plans import MONGO, check_findings, figures
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.plugins.statements import statements_of
 from twinstore.storage.open import open_module
@@ -47,7 +47,7 @@ def filled(
 ) -> Iterator[Database[dict[str, Any]]]:
     with mongo_server.database() as database:
         module = "scheduler" if spec is LEDGER_MODULE else spec.name
-        with open_module(module, "Mongo", kept(database.config)) as opened:
+        with open_module(module, "Mongo", without_retention(database.config)) as opened:
             (
                 opened.bulk.ledger_initializer if spec is LEDGER_MODULE else opened.initializer
             ).ensure_migrations()
@@ -66,7 +66,7 @@ def test_every_command_reads_little_more_than_it_returns(
     findings = [
         finding for explainer in explainers for item in explained for finding in explainer.explain(item)
     ]
-    bad, unneeded = judged(findings, known, MONGO[spec.name], rows)
+    bad, unneeded = check_findings(findings, known, MONGO[spec.name], rows)
     print(figures(findings, bad, rows))  # noqa: T201  # shown with the failure, and by -rP
     # On few rows some statements do no harm that do so on many.
     needless = [f"strike from tests/support/plans.py: {item}" for item in unneeded if rows == LONG_ROWS]

@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_snake
 from typing_extensions import override
 
 from tests.support.databases import APP_ROLE
-from tests.support.wires import line_to
+from tests.support.proxies import proxy_to
 from twinstore.catalog.entity import Layout
 from twinstore.clock import SystemClock
 from twinstore.models.shapes import Kind
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from tests.support.databases import PostgresDatabase, PostgresServer
     from tests.support.pgbouncer import Pooler
+    from tests.support.proxies import Address, BreakableProxy
     from tests.support.servers import Settings
-    from tests.support.wires import Address, Line
     from twinstore.catalog.entity import Entity, Module
     from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
@@ -290,7 +290,7 @@ class PostgresDeployment:
 
     @contextmanager
     def break_connection(self) -> Iterator[ModuleStorage[object, object]]:
-        with line_to(address_of(self._database.app_url)) as line:
+        with proxy_to(address_of(self._database.app_url)) as line:
             url = through(line, self._database.app_url)
             settings = {"Persistence": {"Postgres": {"ConnectionString": url}}}
             with open_module(self._module.name, "Postgres", settings) as storage:
@@ -312,7 +312,7 @@ def address_of(url: str) -> Address:
     return f"{host}/{SOCKET}.{port}" if host.startswith("/") else (host, port)
 
 
-def through(line: Line, url: str) -> str:
+def through(line: BreakableProxy, url: str) -> str:
     """Return the connection string of a database through a line that can be cut."""
     return make_conninfo(url, host="127.0.0.1", port=line.port, sslmode="disable")
 
@@ -358,7 +358,7 @@ class PooledDeployment(PostgresDeployment):
     @contextmanager
     def break_connection(self) -> Iterator[ModuleStorage[object, object]]:
         direct, pooled = self._database.app_url, self._pooler.url(self._database.app_url)
-        with line_to(address_of(pooled)) as requests, line_to(address_of(direct)) as beside:
+        with proxy_to(address_of(pooled)) as requests, proxy_to(address_of(direct)) as beside:
             settings = self._pooler.config(
                 self._database,
                 ConnectionString=through(requests, pooled),

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from tests.support.recording import call_of, statement_name
-from twinstore_postgres.connection.pipeline import Wire
+from twinstore_postgres.connection.pipeline import PipelineCodec
 from twinstore_postgres.mapping.codec import Unprepared
 from twinstore_postgres.mapping.table import listed, table_of
 
@@ -50,18 +50,18 @@ def recording(recorded: Recorded) -> Iterator[None]:
 
 @contextmanager
 def wire_patched(recorded: Recorded) -> Iterator[None]:
-    original = Wire.written
+    original = PipelineCodec.written
 
-    def written(wire: Wire, pgconn: PGconn, statement: bytes, *more: Any) -> list[Message]:  # noqa: ANN401  # as the original takes them
+    def written(wire: PipelineCodec, pgconn: PGconn, statement: bytes, *more: Any) -> list[Message]:  # noqa: ANN401  # as the original takes them
         note(recorded, None, statement, prepared=True)
         return original(wire, pgconn, statement, *more)
 
     # To intercept statements on their way to the server; an assignment would have to repeat the signature.
-    setattr(Wire, "written", written)  # noqa: B010
+    setattr(PipelineCodec, "written", written)  # noqa: B010
     try:
         yield
     finally:
-        setattr(Wire, "written", original)  # noqa: B010
+        setattr(PipelineCodec, "written", original)  # noqa: B010
 
 
 @contextmanager

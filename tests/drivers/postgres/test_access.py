@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tests.support.databases import PostgresDatabase
-    from twinstore.access.protocol import Access, Moment, Rows
+    from twinstore.access.protocol import Access, Rows, ServerClock
     from twinstore.catalog.entity import Entity
     from twinstore.scheduler import Schedule
     from twinstore_postgres.backend import PostgresBackend
@@ -140,7 +140,7 @@ def test_rows_without_tenant_are_a_scope_of_their_own(
 
 @pytest.mark.parametrize("entity", [DEVICES, PARTS], ids=lambda entity: entity.name)
 @pytest.mark.parametrize("setting", ["", "somebody-else"])
-def test_a_row_of_somebody_else_can_neither_be_inserted_nor_changed(
+def test_a_row_of_another_tenant_can_neither_be_inserted_nor_changed(
     access: Access, app: Connection, dataset: Dataset, entity: Entity, setting: str
 ) -> None:
     fill(access, dataset)
@@ -235,7 +235,7 @@ def test_a_claim_passes_over_a_row_that_a_unit_has_marked(access: Access, datase
     assert sorted(row.model.id for row in (*marked, *passed)) == sorted(dataset.text(n) for n in range(2))
 
 
-def other_body(rows: Rows, now: Moment) -> Rows:
+def other_body(rows: Rows, now: ServerClock) -> Rows:
     del now
     (row,) = rows
     assert row is not None
@@ -243,12 +243,12 @@ def other_body(rows: Rows, now: Moment) -> Rows:
     return (Row(row.model.evolve(body="changed", title="changed"), row.storage),)
 
 
-def test_a_step_whose_commit_nobody_answers_may_have_been_applied(
+def test_a_step_whose_commit_is_not_answered_may_have_been_applied(
     access: Access, admin: Connection, dataset: Dataset
 ) -> None:
     NOTE.fill(access, dataset, 1)
 
-    def lose_the_connection(rows: Rows, now: Moment) -> Rows:
+    def lose_the_connection(rows: Rows, now: ServerClock) -> Rows:
         admin.execute(TERMINATE)
         return other_body(rows, now)
 
@@ -280,7 +280,7 @@ def test_the_time_is_read_after_the_lock_is_granted(
     app.execute("SELECT FROM kit.notes WHERE id = %s FOR UPDATE", [dataset.text(0)])
     found: list[Any] = []
 
-    def look(rows: Rows, now: Moment) -> Rows:
+    def look(rows: Rows, now: ServerClock) -> Rows:
         found.append(now())
         return rows
 
@@ -295,16 +295,16 @@ def test_the_time_is_read_after_the_lock_is_granted(
     assert found[0] >= granted[0].replace(microsecond=granted[0].microsecond // 1000 * 1000)
 
 
-def test_a_rival_that_inserts_first_is_seen_and_changed(
+def test_a_concurrent_insert_that_comes_first_is_seen_and_changed(
     database: PostgresDatabase, access: Access, dataset: Dataset
 ) -> None:
     seen: list[bool] = []
 
-    def rule(rows: Rows, now: Moment) -> Rows:
+    def rule(rows: Rows, now: ServerClock) -> Rows:
         seen.append(rows[0] is not None)
         if len(seen) == 1:
-            with module_on(database, MODULE) as rival:
-                rival.repositories.insert(NOTES, dataset.owner, NOTE.row(dataset, 0))
+            with module_on(database, MODULE) as competitor:
+                competitor.repositories.insert(NOTES, dataset.owner, NOTE.row(dataset, 0))
             return (NOTE.row(dataset, 0, body="mine"),)
         return other_body(rows, now)
 
@@ -314,14 +314,14 @@ def test_a_rival_that_inserts_first_is_seen_and_changed(
     assert access.find(NOTES, dataset.owner, [NOTE.key(dataset, 0)]) == (stored,)
 
 
-def test_in_a_unit_such_a_rival_is_a_lost_race(
+def test_in_a_unit_such_a_concurrent_insert_is_a_lost_race(
     database: PostgresDatabase, backend: PostgresBackend[Access], dataset: Dataset
 ) -> None:
-    def rule(rows: Rows, now: Moment) -> Rows:
+    def rule(rows: Rows, now: ServerClock) -> Rows:
         del now
         if rows[0] is None:
-            with module_on(database, MODULE) as rival:
-                rival.repositories.insert(NOTES, dataset.owner, NOTE.row(dataset, 0))
+            with module_on(database, MODULE) as competitor:
+                competitor.repositories.insert(NOTES, dataset.owner, NOTE.row(dataset, 0))
         return (NOTE.row(dataset, 0, body="mine"),)
 
     with (
@@ -333,16 +333,16 @@ def test_in_a_unit_such_a_rival_is_a_lost_race(
     assert stored == NOTE.row(dataset, 0)
 
 
-def test_a_callers_transaction_sees_such_a_rival_and_goes_on(
+def test_a_callers_transaction_sees_such_a_concurrent_insert_and_continues(
     database: PostgresDatabase, backend: PostgresBackend[Access], app: Connection, dataset: Dataset
 ) -> None:
     calls: list[int] = []
 
-    def rule(rows: Rows, now: Moment) -> Rows:
+    def rule(rows: Rows, now: ServerClock) -> Rows:
         calls.append(1)
         if rows[0] is None:
-            with module_on(database, MODULE) as rival:
-                rival.repositories.insert(NOTES, dataset.owner, NOTE.row(dataset, 0))
+            with module_on(database, MODULE) as competitor:
+                competitor.repositories.insert(NOTES, dataset.owner, NOTE.row(dataset, 0))
             return (NOTE.row(dataset, 0, body="mine"),)
         return other_body(rows, now)
 
@@ -359,7 +359,7 @@ def test_of_several_new_rows_the_one_that_is_taken_is_named_and_none_is_stored(
     NOTE.fill(access, dataset, 1)
     title = NOTE.row(dataset, 0).model.title
 
-    def rule(rows: Rows, now: Moment) -> Rows:
+    def rule(rows: Rows, now: ServerClock) -> Rows:
         del rows, now
         return NOTE.row(dataset, 3), NOTE.row(dataset, 4, title=title)
 
@@ -377,7 +377,7 @@ def test_a_key_that_no_row_can_have_finds_nothing(access: Access, dataset: Datas
     assert access.find(DEVICES, dataset.owner, [(key,), (dataset.uuid(1),)]) == (None, None)
     seen: list[Rows] = []
 
-    def look(rows: Rows, now: Moment) -> Rows:
+    def look(rows: Rows, now: ServerClock) -> Rows:
         del now
         seen.append(rows)
         return rows

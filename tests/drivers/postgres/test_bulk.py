@@ -255,7 +255,7 @@ def test_a_finished_range_that_is_not_committed_holds_up_neither_the_lease_nor_o
     ):
         ledger = ledger_of(impatient.bulk)
         assert ledger.renew(lease, LEASE).fence == lease.fence
-        ledger.beat(lease.job_id, "worker", LEASE)
+        ledger.heartbeat(lease.job_id, "worker", LEASE)
         with written(impatient.bulk, second, records([make_run(tenant, f"b@{tenant}")])) as other:
             other.commit()
         writer.commit()
@@ -309,7 +309,7 @@ def test_a_writer_that_failed_takes_nothing_more_and_commits_nothing(
     assert stamps(admin, "runs", tenant) == []
 
 
-def test_a_range_that_deadlocks_with_a_rival_may_be_repeated(
+def test_a_range_that_deadlocks_with_a_concurrent_writer_may_be_repeated(
     bulk: BulkPort,
     admin: psycopg.Connection[Any],
     module_postgres_database: PostgresDatabase,
@@ -319,20 +319,20 @@ def test_a_range_that_deadlocks_with_a_rival_may_be_repeated(
     load(bulk, RUNS, records(runs))
     changed = [run.evolve(schedule_id="other") for run in runs]
     touch = "UPDATE scheduler.runs SET schedule_id = 'rival' WHERE id = %s"
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(module_postgres_database.superuser_url) as rival:
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(module_postgres_database.superuser_url) as competitor:
         # The other transaction does not check for deadlocks, so the server always aborts that of the range.
-        rival.execute("SET deadlock_timeout = '1h'")
-        rival.execute(touch, [runs[1].id])
+        competitor.execute("SET deadlock_timeout = '1h'")
+        competitor.execute(touch, [runs[1].id])
         with bulk.writer(RUNS, on_conflict="overwrite") as writer:
             writer.write(records(changed[:1]))
             writer.flush()
-            waiting = pool.submit(rival.execute, touch, [runs[0].id])
-            await_lock(admin, rival.info.backend_pid)
+            waiting = pool.submit(competitor.execute, touch, [runs[0].id])
+            await_lock(admin, competitor.info.backend_pid)
             writer.write(records(changed[1:]))
             with pytest.raises(ConcurrencyError):
                 writer.flush()
         waiting.result()
-        rival.rollback()
+        competitor.rollback()
     assert load(bulk, RUNS, records(changed), on_conflict="overwrite").written == {tenant: 2}
 
 
@@ -388,7 +388,7 @@ def test_a_connection_lost_before_the_commit_leaves_nothing(
         assert load(storage.bulk, RUNS, records([run])).written == {tenant: 1}
 
 
-def test_connections_that_died_at_rest_are_not_lent_again(
+def test_connections_that_died_while_idle_are_not_checked_out_again(
     postgres_database: PostgresDatabase, tenant: str
 ) -> None:
     with (
@@ -473,7 +473,7 @@ def test_streaming_outlasts_the_limit_on_statements(postgres_database: PostgresD
             assert sum(map(len, rows)) == 490
 
 
-def test_a_list_that_is_given_up_does_not_end_its_view(
+def test_an_abandoned_list_does_not_end_its_view(
     bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
 ) -> None:
     load(bulk, RUNS, records(make_run(tenant, f"r{number}@{tenant}") for number in range(200)))
@@ -580,7 +580,7 @@ def test_a_scan_keeps_nulls_and_marks_numbers_that_no_driver_writes(
     assert b'"stats":' + shown + b"," in scanned(bulk, run).content
 
 
-def test_a_scan_tells_a_list_that_begins_elsewhere_from_the_one_that_json_makes_of_it(
+def test_a_scan_distinguishes_a_list_that_begins_elsewhere_from_the_one_in_json(
     bulk: BulkPort, admin: psycopg.Connection[Any], tenant: str
 ) -> None:
     schedule = make_schedule(tenant, f"s@{tenant}", subscribers=("a", "b"))
@@ -674,7 +674,7 @@ def test_a_tenant_that_would_look_like_another_label_counts_as_unknown(
     admin.execute("DELETE FROM scheduler.runs WHERE id = %s", [run.id])
 
 
-def test_a_server_that_does_not_tell_its_number_is_told_apart_all_the_same(
+def test_a_server_that_does_not_report_its_number_is_distinguished_anyway(
     postgres_database: PostgresDatabase, module_postgres_database: PostgresDatabase
 ) -> None:
     def identity(database: PostgresDatabase) -> str:

@@ -41,4 +41,4 @@ class TestPostgres(DriverContract):
 
 def test_the_statements_of_the_kit_are_those_of_the_file(recorded: Recorded, kit_run: KitRun) -> None:
     """Must be last, because it checks what all others have sent."""
-    recorded.judge(kit_run)
+    recorded.check(kit_run)

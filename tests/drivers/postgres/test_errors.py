@@ -79,7 +79,7 @@ def sqlstate_of(cls: type[BaseException]) -> str:
     return str(getattr(cls, "sqlstate", None))
 
 
-def test_an_exception_of_somebody_else_is_not_mapped() -> None:
+def test_an_exception_of_another_library_is_not_mapped() -> None:
     assert kind_of(ValueError("x")) is None
     with pytest.raises(ZeroDivisionError), translated():
         raise ZeroDivisionError
@@ -135,7 +135,7 @@ def test_a_missing_table_names_the_command_that_creates_it() -> None:
     ("error", "remedy"),
     [(pg.IdleSessionTimeout("x"), "lease"), (pg.IdleInTransactionSessionTimeout("x"), "end it sooner")],
 )
-def test_a_connection_that_was_idle_is_not_told_to_be_quicker(error: psycopg.Error, remedy: str) -> None:
+def test_a_connection_that_was_idle_gets_no_advice_to_be_quicker(error: psycopg.Error, remedy: str) -> None:
     message = translate(error).message
     assert remedy in message
     assert "StatementTimeoutMs" not in message

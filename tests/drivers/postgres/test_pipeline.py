@@ -24,7 +24,7 @@ from twinstore_postgres.connection.batch import Result
 from twinstore_postgres.connection.cursors import OwnCursor
 from twinstore_postgres.connection.deadlines import TimedConnection
 from twinstore_postgres.connection.pipeline import OwnConnection, numbered
-from twinstore_postgres.connection.pool import NotedConnection
+from twinstore_postgres.connection.pool import RecordedConnection
 from twinstore_postgres.mapping.codec import Unprepared
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ def connection(module_postgres_database: PostgresDatabase) -> Iterator[OwnConnec
 
 def one(connection: OwnConnection, statement: bytes, *values: object) -> object:
     """Return the first value that a statement answers."""
-    (result,) = connection.exchange([(statement, values)])
+    (result,) = connection.execute_batch([(statement, values)])
     return result.rows[0][0]
 
 
 def test_the_statements_of_a_round_trip_are_one_transaction_and_each_has_its_answer(
     connection: OwnConnection,
 ) -> None:
-    told = connection.exchange(
+    told = connection.execute_batch(
         [
             (INSERT, (1,)),
             (b"SELECT number, %s::text FROM counted", ("a",)),
@@ -70,7 +70,7 @@ def test_the_statements_of_a_round_trip_are_one_transaction_and_each_has_its_ans
     assert told == [Result([], 1), Result([(1, "a")], 1), Result([], 1)]
     assert one(connection, b"SELECT current_setting('app.tenant_id')") == ""
     with pytest.raises(psycopg.errors.DivisionByZero):
-        connection.exchange([(INSERT, (3,)), (b"SELECT 1 / %s", (0,)), (INSERT, (4,))])
+        connection.execute_batch([(INSERT, (3,)), (b"SELECT 1 / %s", (0,)), (INSERT, (4,))])
     assert connection.info.transaction_status == TransactionStatus.IDLE
     assert one(connection, COUNT) == 1
 
@@ -86,33 +86,33 @@ def test_a_round_trip_waits_once_whatever_the_number_of_its_statements(
         return wait(generator)
 
     monkeypatch.setattr(connection, "wait", counted)
-    connection.exchange([(COUNT, ())] * 3, before=[(COUNT, ())], after=[(COUNT, ())])
+    connection.execute_batch([(COUNT, ())] * 3, before=[(COUNT, ())], after=[(COUNT, ())])
     assert len(waits) == 1
 
 
 def test_a_statement_is_prepared_once_also_where_its_first_execution_fails(connection: OwnConnection) -> None:
-    connection.exchange([(INSERT, (1,)), (INSERT, (2,))])
+    connection.execute_batch([(INSERT, (1,)), (INSERT, (2,))])
     for _ in range(3):
         with pytest.raises(psycopg.errors.UniqueViolation):
-            connection.exchange([(INSERT, (1,))])
+            connection.execute_batch([(INSERT, (1,))])
         with pytest.raises(psycopg.errors.DivisionByZero):
-            connection.exchange([(b"SELECT 1 / %s", (0,))])
+            connection.execute_batch([(b"SELECT 1 / %s", (0,))])
     assert one(connection, PREPARED) == 2
 
 
 def test_what_could_not_be_prepared_is_prepared_later(connection: OwnConnection) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable):
-        connection.exchange([(b"SELECT 1 FROM later", ())])
+        connection.execute_batch([(b"SELECT 1 FROM later", ())])
     with pytest.raises(psycopg.errors.DivisionByZero):
-        connection.exchange([(Unprepared(b"SELECT 1 / 0"), ()), (COUNT, ())])
+        connection.execute_batch([(Unprepared(b"SELECT 1 / 0"), ()), (COUNT, ())])
     assert one(connection, PREPARED) == 0
-    connection.exchange([(Unprepared(b"CREATE TEMPORARY TABLE later ()"), ())])
-    connection.exchange([(b"SELECT 1 FROM later", ()), (COUNT, ())])
+    connection.execute_batch([(Unprepared(b"CREATE TEMPORARY TABLE later ()"), ())])
+    connection.execute_batch([(b"SELECT 1 FROM later", ()), (COUNT, ())])
     assert one(connection, PREPARED) == 2
 
 
 def test_a_rollback_leaves_what_is_prepared(connection: OwnConnection) -> None:
-    connection.exchange([(Unprepared(b"BEGIN"), ()), (COUNT, ())])
+    connection.execute_batch([(Unprepared(b"BEGIN"), ()), (COUNT, ())])
     connection.rollback()
     assert one(connection, COUNT) == 0
     assert one(connection, PREPARED) == 1
@@ -126,37 +126,39 @@ def test_a_connection_keeps_so_many_statements_prepared_and_no_more(
         for number in range(5):
             assert one(connection, b"SELECT %d" % number) == number, turn
     assert one(connection, PREPARED) == 3
-    told = connection.exchange([(b"SELECT %d" % (number % 6), ()) for number in range(20)])
+    told = connection.execute_batch([(b"SELECT %d" % (number % 6), ()) for number in range(20)])
     assert [result.first for result in told] == [(number % 6,) for number in range(20)]
 
 
 def test_a_value_that_cannot_be_written_is_met_before_anything_is_sent(connection: OwnConnection) -> None:
     with pytest.raises(psycopg.DataError):
-        connection.exchange([(INSERT, (1,)), (b"SELECT %s::text", ("\x00",))])
+        connection.execute_batch([(INSERT, (1,)), (b"SELECT %s::text", ("\x00",))])
     with pytest.raises(psycopg.ProgrammingError):
-        connection.exchange([(INSERT, (1,)), (b"SELECT %s", (object(),))])
+        connection.execute_batch([(INSERT, (1,)), (b"SELECT %s", (object(),))])
     assert one(connection, COUNT) == 0
 
 
 def test_a_commit_that_is_refused_raises(connection: OwnConnection) -> None:
-    connection.exchange([(Unprepared(b"SET CONSTRAINTS ALL DEFERRED"), ()), (INSERT, (1,))])
+    connection.execute_batch([(Unprepared(b"SET CONSTRAINTS ALL DEFERRED"), ()), (INSERT, (1,))])
     deferred = (Unprepared(b"SET CONSTRAINTS ALL DEFERRED"), ())
     with pytest.raises(psycopg.errors.UniqueViolation):
-        connection.exchange([deferred, (INSERT, (1,))])
+        connection.execute_batch([deferred, (INSERT, (1,))])
     with pytest.raises(psycopg.errors.UniqueViolation):
-        connection.exchange([(Unprepared(b"BEGIN"), ()), deferred, (INSERT, (1,))], after=[(b"COMMIT", ())])
+        connection.execute_batch(
+            [(Unprepared(b"BEGIN"), ()), deferred, (INSERT, (1,))], after=[(b"COMMIT", ())]
+        )
     assert one(connection, COUNT) == 1
 
 
-def test_what_the_server_said_before_it_closed_the_connection_is_told(connection: OwnConnection) -> None:
+def test_the_message_of_a_server_that_closes_the_connection_is_reported(connection: OwnConnection) -> None:
     with pytest.raises(psycopg.errors.AdminShutdown):
-        connection.exchange([(b"SELECT pg_terminate_backend(pg_backend_pid())", ()), (COUNT, ())])
+        connection.execute_batch([(b"SELECT pg_terminate_backend(pg_backend_pid())", ()), (COUNT, ())])
     with pytest.raises(psycopg.OperationalError):
-        connection.exchange([(COUNT, ())])
+        connection.execute_batch([(COUNT, ())])
     assert connection.closed
 
 
-def test_a_connection_whose_answers_nobody_waited_for_is_closed(
+def test_a_connection_with_unread_answers_is_closed(
     connection: OwnConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(generator: object) -> None:
@@ -165,18 +167,18 @@ def test_a_connection_whose_answers_nobody_waited_for_is_closed(
 
     monkeypatch.setattr(connection, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        connection.exchange([(COUNT, ())])
+        connection.execute_batch([(COUNT, ())])
     assert connection.closed
 
 
 def test_more_than_the_buffers_hold_goes_both_ways_at_once(connection: OwnConnection) -> None:
     text = "x" * 2_000_000
-    told = connection.exchange([(b"SELECT %s::text", (text,))] * 8)
+    told = connection.execute_batch([(b"SELECT %s::text", (text,))] * 8)
     assert [len(result.rows[0][0]) for result in told] == [len(text)] * 8
 
 
 def test_an_instant_outside_of_what_python_holds_spoils_no_other_row(connection: OwnConnection) -> None:
-    (result,) = connection.exchange(
+    (result,) = connection.execute_batch(
         [(b"SELECT * FROM (VALUES ('infinity'::timestamptz), (%s)) AS v", (None,))]
     )
     assert repr(result.rows) == "[((unreadable),), (None,)]"
@@ -191,8 +193,8 @@ def test_placeholders_are_numbered_and_percent_signs_stay() -> None:
 @pytest.fixture
 def released(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Return what changes the client as a next release may, in a process that has used none yet."""
-    monkeypatch.setattr(undocumented, "_sentences", {})
-    monkeypatch.setattr(undocumented, "_tried", set())
+    monkeypatch.setattr(undocumented, "_limitations", {})
+    monkeypatch.setattr(undocumented, "_probed", set())
     return monkeypatch
 
 
@@ -235,7 +237,7 @@ def without_adapters(released: pytest.MonkeyPatch) -> None:
 
 def without_connect(released: pytest.MonkeyPatch) -> None:
     """Let the pool call another method, which this library does not override."""
-    released.delattr(NotedConnection, "connect")
+    released.delattr(RecordedConnection, "connect")
 
 
 CHANGES: Final[dict[str, Callable[[Any], object]]] = {
@@ -261,7 +263,9 @@ def serve(database: PostgresDatabase, tenant: str) -> None:
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the mechanisms of which the log says that they are off, each as often as it says so."""
     lines = [record.getMessage() for record in caplog.records if record.name == "twinstore.postgres"]
-    return [name for line in lines for name in undocumented.WITHOUT if f"does not carry the {name} " in line]
+    return [
+        name for line in lines for name in undocumented.FALLBACKS if f"does not carry the {name} " in line
+    ]
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -20,8 +20,8 @@ import twinstore
 from tests.drivers.postgres.deployment import address_of, module_on, through
 from tests.support.databases import APP_ROLE
 from tests.support.pgbouncer import pooler_before
+from tests.support.proxies import proxy_to
 from tests.support.servers import postgres_url
-from tests.support.wires import line_to
 from twinstore.access.scope import Scope
 from twinstore.errors import Outcome, TimeoutExceededError, UnavailableError, ValidationError
 from twinstore.scheduler.module import MODULE
@@ -29,7 +29,7 @@ from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_postgres.access.access import PostgresAccess
 from twinstore_postgres.connection import pipeline
 from twinstore_postgres.connection.data_source import SchedulerDataSource
-from twinstore_postgres.connection.errors import NOWHERE
+from twinstore_postgres.connection.errors import NO_SUBJECT
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tests.support.databases import PostgresDatabase, PostgresServer
     from tests.support.pgbouncer import Pooler
-    from tests.support.wires import Line
+    from tests.support.proxies import BreakableProxy
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_postgres.backend import PostgresBackend
 
@@ -120,7 +120,7 @@ def access(pooler: Pooler, database: PostgresDatabase) -> Iterator[PostgresAcces
 
 def asked(access: PostgresAccess, tenant: str, statement: bytes) -> tuple[Any, ...]:
     """Return the row that a statement answers inside a call."""
-    found = access.execution.one(tenant, NOWHERE, (statement, ()))
+    found = access.execution.one(tenant, NO_SUBJECT, (statement, ()))
     assert found is not None
     return found
 
@@ -138,7 +138,7 @@ def test_every_call_has_its_settings_and_leaves_none(
     pooler: Pooler, database: PostgresDatabase, access: PostgresAccess
 ) -> None:
     assert asked(access, "a", SETTINGS) == ("a", *OURS, "read committed", "off")
-    with access.execution.unit("b", NOWHERE) as steps:
+    with access.execution.unit("b", NO_SUBJECT) as steps:
         assert steps.run((SETTINGS, ()))[0].first == ("b", *OURS, "read committed", "off")
         assert steps.finish((SETTINGS, ()))[0].first == ("b", *OURS, "read committed", "off")
     assert left(pooler, database) == BEFORE
@@ -253,7 +253,7 @@ def test_a_call_that_is_interrupted_is_cancelled_and_rolled_back(
     assert asked(access, "t", b"SELECT 1") == (1,)
 
 
-def test_tenants_stay_apart_while_many_clients_share_one_connection(
+def test_tenants_stay_separated_while_many_clients_share_one_connection(
     pooler: Pooler, database: PostgresDatabase, tenant: str
 ) -> None:
     start = Barrier(CLIENTS)
@@ -279,7 +279,7 @@ def test_tenants_stay_apart_while_many_clients_share_one_connection(
     assert left(pooler, database) == BEFORE
 
 
-def die_in_a_unit(storage: SchedulerStorage, line: Line, tenant: str) -> None:
+def die_in_a_unit(storage: SchedulerStorage, line: BreakableProxy, tenant: str) -> None:
     """End a connection in the middle of a unit, as that of a process that is killed ends."""
     with storage.transaction(tenant) as unit:
         unit.runs.create(make_run(tenant, f"{tenant}-r-1"))
@@ -289,7 +289,7 @@ def die_in_a_unit(storage: SchedulerStorage, line: Line, tenant: str) -> None:
 def test_of_a_client_that_dies_in_a_transaction_nothing_is_left(
     pooler: Pooler, database: PostgresDatabase, storage: SchedulerStorage, tenant: str
 ) -> None:
-    with line_to(address_of(pooler.url(database.app_url))) as line:
+    with proxy_to(address_of(pooler.url(database.app_url))) as line:
         url = through(line, pooler.url(database.app_url))
         settings = pooler.config(database, ConnectionString=url)
         dying = twinstore.add_scheduler_postgres_storage(settings)

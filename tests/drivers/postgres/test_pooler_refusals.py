@@ -18,7 +18,7 @@ from tests.support.servers import postgres_url
 from twinstore.errors import ConfigurationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_postgres.bulk.corruption import planter_of
+from twinstore_postgres.bulk.corruption import open_corruption_writer
 from twinstore_postgres.connection.errors import translate
 from twinstore_postgres.settings import PostgresSettings
 
@@ -110,7 +110,7 @@ def test_planting_is_refused_without_the_server_itself(
     settings = PostgresSettings(
         connection_string=SecretStr(pooler.url(module_postgres_database.app_url)), transaction_pooler=True
     )
-    with pytest.raises(ConfigurationError, match=DIRECT), planter_of(settings):
+    with pytest.raises(ConfigurationError, match=DIRECT), open_corruption_writer(settings):
         pass
 
 

@@ -355,9 +355,7 @@ def test_who_acts_for_a_tenant_neither_sees_nor_changes_the_ledger_of_copies(
 
 
 @pytest.mark.parametrize("table", ["backfill_jobs", "backfill_ranges"])
-def test_nobody_but_the_owner_reads_the_ledger_of_the_first_release(
-    database: PostgresDatabase, table: str
-) -> None:
+def test_only_the_owner_reads_the_ledger_of_the_first_release(database: PostgresDatabase, table: str) -> None:
     with (
         psycopg.connect(database.app_url) as app,
         pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"),

@@ -69,7 +69,7 @@ def test_no_representation_shows_a_secret() -> None:
     assert "PLANTED" not in f"{settings!r} {settings} {settings.model_dump()}"
 
 
-def test_a_pool_cannot_be_larger_at_rest_than_at_most() -> None:
+def test_the_minimum_of_a_pool_cannot_exceed_its_maximum() -> None:
     with pytest.raises(pydantic.ValidationError, match="PoolMin"):
         PostgresSettings(pool_min=5, pool_max=4)
 

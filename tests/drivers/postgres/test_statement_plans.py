@@ -14,7 +14,7 @@ import pytest
 import twinstore
 from tests.drivers.postgres.explained import Explainer, fill, reads_rows
 from tests.support.plan_rows import LONG_ROWS, ROWS, SPECS, tenants_of
-from tests.support.plans import POSTGRES, figures, judged
+from tests.support.plans import POSTGRES, check_findings, figures
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.plugins.statements import statements_of
 from twinstore.storage.open import open_module
@@ -88,7 +88,7 @@ def test_every_statement_reads_little_more_than_it_returns(
     findings = [
         finding for explainer in explainers for item in explained for finding in explainer.explain(item)
     ]
-    bad, unneeded = judged(findings, indexes_of(module), POSTGRES[spec.name], rows)
+    bad, unneeded = check_findings(findings, indexes_of(module), POSTGRES[spec.name], rows)
     print(figures(findings, bad, rows))  # noqa: T201  # shown with the failure, and by -rP
     # On few rows some statements do no harm that do so on many.
     needless = [f"strike from tests/support/plans.py: {item}" for item in unneeded if rows == LONG_ROWS]

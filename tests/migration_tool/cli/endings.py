@@ -27,8 +27,8 @@ from pymongo import MongoClient
 
 from tests.support import forked
 from tests.support.copies import Pair, fill, open_store, write_config
+from tests.support.proxies import connected, end_all
 from tests.support.servers import postgres_url
-from tests.support.wires import connected, end_all
 from twinstore.config import load_settings
 from twinstore_backfill.cli import main
 from twinstore_backfill.outcome import Exit
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import MongoDatabase, PostgresDatabase
-    from tests.support.wires import Address
+    from tests.support.proxies import Address
 
 SERVER_PATIENCE: Final = 60
 TENANTS: Final = ("acme", "broken", "surplus", "umbrella")

@@ -69,7 +69,7 @@ def test_a_value_that_a_driver_refuses_is_shown_and_ends_with_2(
         assert answer.err.startswith(f"error: {message}")
 
 
-def test_without_a_file_it_is_said_that_none_was_named_beside_what_is_missing(
+def test_without_a_file_the_message_names_what_is_missing_and_that_no_file_was_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -134,7 +134,7 @@ def test_no_key_breaks_on_a_terminal_of_80_columns(
     monkeypatch.chdir(tmp_path)
     path = config(tmp_path).name
     documented = json.loads(invoke(capsys, "--config", path, "config", "show", "--format", "json").out)
-    monkeypatch.setattr(output_module, "UNBROKEN", 80)
+    monkeypatch.setattr(output_module, "NO_WRAP_WIDTH", 80)
     lines = invoke(capsys, "--config", path, "config", "show").out.splitlines()
     assert max(map(len, lines)) <= 80
     for key in documented["settings"]:

@@ -22,7 +22,7 @@ from twinstore_backfill.cli import running
 from twinstore_backfill.cli.app import COMMANDS, app
 from twinstore_backfill.cli.backfill import COMMANDS as OF_BACKFILL
 from twinstore_backfill.cli.invocation import EXAMPLES
-from twinstore_backfill.cli.lazily import _command_at
+from twinstore_backfill.cli.lazy_commands import _import_command
 from twinstore_backfill.cli.version import version_lines
 from twinstore_backfill.process import messages
 from twinstore_backfill.process.messages import Messages, set_messages
@@ -38,7 +38,7 @@ SECRET = "pl4nted-s3cret"  # planted
 def usual_messages() -> Iterator[None]:
     """Take the handler of the command line away again."""
     root = logging.getLogger()
-    before, usual = (root.handlers[:], root.level), messages.chosen()
+    before, usual = (root.handlers[:], root.level), messages.message_settings()
     yield
     set_messages(usual)
     root.handlers[:], root.level = before
@@ -150,7 +150,7 @@ class TestLogFormat:
         assert "RuntimeError" in json.loads(second)["traceback"]
         assert SECRET not in first + second
 
-    def test_tells_the_traceback_of_a_failure_inside_its_object(
+    def test_prints_the_traceback_of_a_failure_inside_its_object(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(backends_command, "list_backends", burst)
@@ -222,7 +222,7 @@ class TestLists:
         ("name", "place"), [*COMMANDS.items(), *OF_BACKFILL.items()], ids=[*COMMANDS, *OF_BACKFILL]
     )
     def test_show_what_a_command_says_of_itself(self, name: str, place: tuple[str, str]) -> None:
-        command: Any = _command_at(place[0], name)
+        command: Any = _import_command(place[0], name)
         assert " ".join(command.help.split("\n\n")[0].split()) == place[1]
 
     @pytest.mark.parametrize("group", [(), ("backfill",)])
@@ -375,7 +375,7 @@ def test_every_command_takes_every_common_option() -> None:
 @pytest.mark.parametrize(
     "words", ["--help", "--version", "backends", "down", "down --format json", "--show-completion"]
 )
-def test_what_nobody_reads_to_its_end_is_no_failure(words: str, tmp_path: Path) -> None:
+def test_output_that_is_not_read_to_its_end_is_no_failure(words: str, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = forked.run(["-m", "twinstore_backfill", *words.split()], stdout=writing, cwd=tmp_path)

@@ -24,18 +24,18 @@ from tests.support.copies import AS_OF, MemoryPair, Pair, invoke
 from tests.support.servers import kept_port
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.models.fields import parse_timestamp
-from twinstore_backfill.cli.output import ProgressForm, Telling
+from twinstore_backfill.cli.output import ProgressForm, ProgressOutput
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.process.stopping import StopSwitch
-from twinstore_backfill.progress.prometheus import MOST_AT_ONCE, Answering, Listening
+from twinstore_backfill.progress.prometheus import MAX_REQUESTS, MetricsHandler, MetricsServer
 from twinstore_backfill.progress.record import (
     FORMAT,
+    CombinedProgress,
     JsonProgress,
     Progress,
     RecordedProgress,
-    SharedProgress,
 )
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
@@ -136,7 +136,7 @@ def test_a_stream_that_is_full_or_closed_ends_no_copy(pair: Pair) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         closed = StringIO()
         closed.close()
-        told = SharedProgress(JsonProgress(full, "copy"), JsonProgress(closed, "copy"))
+        told = CombinedProgress(JsonProgress(full, "copy"), JsonProgress(closed, "copy"))
         options = CopyOptions(execute=True, out=pair.directory, as_of=AS_OF)
         assert run_copy(pair.source, pair.target, options, told, StopSwitch()).complete
         # Otherwise closing would try again to write the buffered rest.
@@ -154,7 +154,7 @@ def test_the_numbers_of_a_copy_are_those_of_its_report_also_after_an_interruptio
             stop.request(SIGINT)
 
     with pytest.raises(InterruptedRunError):
-        run_copy(pair.source, pair.target, options, SharedProgress(first, Asking(interrupt)), stop)
+        run_copy(pair.source, pair.target, options, CombinedProgress(first, Asking(interrupt)), stop)
     assert {state.part: state.finished for state in first.states()}["runs"] is False
     second = RecordedProgress()
     result = run_copy(pair.source, pair.target, options, second, StopSwitch())
@@ -172,10 +172,10 @@ def test_the_numbers_of_a_copy_are_those_of_its_report_also_after_an_interruptio
     assert [(state.part, state.finished) for state in after] == [("lists", True), ("checks", True)]
 
 
-def test_whoever_asks_a_running_copy_is_told(pair: Pair, port: int) -> None:
+def test_a_running_copy_serves_its_progress(pair: Pair, port: int) -> None:
     seen: list[dict[tuple[str, str, str], float]] = []
-    with Telling("copy", ProgressForm.NONE, str(port)).progress() as progress:
-        told = SharedProgress(progress, Asking(lambda: seen.append(scraped(port))))
+    with ProgressOutput("copy", ProgressForm.NONE, str(port)).progress() as progress:
+        told = CombinedProgress(progress, Asking(lambda: seen.append(scraped(port))))
         options = CopyOptions(execute=True, out=pair.directory, as_of=AS_OF, range_size=2, jobs=1)
         run_copy(pair.source, pair.target, options, told, StopSwitch())
         last = scraped(port)
@@ -194,7 +194,7 @@ def test_whoever_asks_a_running_copy_is_told(pair: Pair, port: int) -> None:
 )
 def test_what_is_no_address_is_refused_before_a_store_is_opened(address: str) -> None:
     with pytest.raises(ValidationError, match="--metrics-port"):
-        Telling("copy", ProgressForm.NONE, address)
+        ProgressOutput("copy", ProgressForm.NONE, address)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -202,7 +202,10 @@ def test_a_port_that_is_taken_is_named() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConfigurationError, match=address), Telling("verify", address=address).progress():
+        with (
+            pytest.raises(ConfigurationError, match=address),
+            ProgressOutput("verify", address=address).progress(),
+        ):
             raise AssertionError("nobody can listen there")
 
 
@@ -219,8 +222,8 @@ def hung_up(client: socket.socket) -> bool:
 
 def test_clients_that_are_silent_take_no_more_than_a_few_threads_and_files(port: int) -> None:
     with ExitStack() as stack:
-        stack.enter_context(Telling("copy", ProgressForm.NONE, str(port)).progress())
-        held = [stack.enter_context(connected(port)) for _ in range(MOST_AT_ONCE)]
+        stack.enter_context(ProgressOutput("copy", ProgressForm.NONE, str(port)).progress())
+        held = [stack.enter_context(connected(port)) for _ in range(MAX_REQUESTS)]
         late = [stack.enter_context(connected(port)) for _ in range(4)]
         assert all(map(hung_up, late))
         # Each of the few is answered when it asks after all, and then there is room again.
@@ -233,19 +236,19 @@ def test_a_silent_client_is_left_and_one_that_goes_away_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], port: int
 ) -> None:
     answered = Semaphore(0)
-    honest = Listening.process_request_thread
+    honest = MetricsServer.process_request_thread
 
-    def answer(self: Listening, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as it is called
+    def answer(self: MetricsServer, request: Any, client_address: Any) -> None:  # noqa: ANN401  # as it is called
         honest(self, request, client_address)
         answered.release()
 
-    monkeypatch.setattr(Listening, "process_request_thread", answer)
-    with Telling("copy", ProgressForm.NONE, str(port)).progress():
+    monkeypatch.setattr(MetricsServer, "process_request_thread", answer)
+    with ProgressOutput("copy", ProgressForm.NONE, str(port)).progress():
         with connected(port) as client:
             client.sendall(b"G")
             # It is closed by a reset, in the middle of a request.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
-        monkeypatch.setattr(Answering, "timeout", 0.01)
+        monkeypatch.setattr(MetricsHandler, "timeout", 0.01)
         with connected(port) as client:
             assert hung_up(client)
         # Whatever either of them makes it write has been written.
@@ -306,10 +309,10 @@ def test_the_extra_is_named_where_it_is_missing() -> None:
     program = (
         "import sys\n"
         "sys.modules['prometheus_client'] = None\n"
-        "from twinstore_backfill.cli.output import Telling\n"
+        "from twinstore_backfill.cli.output import ProgressOutput\n"
         "from twinstore.errors import ConfigurationError\n"
         "try:\n"
-        "    with Telling('copy', address='9464').progress():\n"
+        "    with ProgressOutput('copy', address='9464').progress():\n"
         "        raise AssertionError\n"
         "except ConfigurationError as error:\n"
         "    print(error.message)\n"

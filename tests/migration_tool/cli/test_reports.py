@@ -191,7 +191,7 @@ class TestHtml:
         assert "http" not in content
         assert "url(" not in content
 
-    def test_what_a_chart_shows_stands_beside_it_as_text(self) -> None:
+    def test_what_a_chart_shows_is_next_to_it_as_text(self) -> None:
         page = Page(render(report(), ReportFormat.HTML).decode())
         assert ("aria-hidden", "true") in page.attributes
         (bars,) = re.findall(r"Each bar is all.*?(?=What was compared|Groups)", page.text, re.DOTALL)
@@ -303,7 +303,7 @@ class TestOwners:
         shown = whole.model_copy(update={"entities": (changed,)})
         return render(shown, request.param).decode().replace("\\", "")
 
-    def test_are_named_apart(self, rendered: str) -> None:
+    def test_are_named_separately(self, rendered: str) -> None:
         texts = ("(no tenant)", "(unknown tenant)")
         labels = ('"tenant": ":none"', '"tenant": ""')
         is_json = rendered.startswith("{")

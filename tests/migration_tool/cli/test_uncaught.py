@@ -11,9 +11,9 @@ import pytest
 BEGIN: Final = """
 import logging, threading
 from twinstore_backfill.process.messages import log_to_stderr
-from twinstore_backfill.process.messages import log_uncaught
+from twinstore_backfill.process.messages import install_exception_hooks
 log_to_stderr(logging.{level})
-log_uncaught()
+install_exception_hooks()
 class Gone:
     def __del__(self): raise OSError("pl4nted")
 def fail(): raise ValueError("pl4nted")

@@ -32,7 +32,7 @@ from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.stores import StoreSpec
 from twinstore_backfill.verify.context import Task, VerifyContext
 from twinstore_backfill.verify.processes import run_tasks
-from twinstore_memory.rows import encode, plant
+from twinstore_memory.rows import encode, store_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,11 +63,11 @@ def sides_of(pair: MemoryPair, directory: Path) -> tuple[object, ...]:
     return (*drivers, "--source-config", files[0], "--target-config", files[1])
 
 
-def test_rows_due_for_removal_are_named_beside_the_verdict(
+def test_rows_due_for_removal_are_named_next_to_the_verdict(
     pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = make_run("acme", "old", state=RunState.CANCELLED, created_at=AS_OF - timedelta(days=200))
-    plant(pair.stores[0], encode(RUNS, old))
+    store_unchecked(pair.stores[0], encode(RUNS, old))
     command = ("backfill", "verify", *sides_of(pair, tmp_path), "--as-of", AS_OF.isoformat())
     answer = invoke(capsys, *command, "--out", tmp_path)
     said = "Skipped expired rows: 1 in source, 0 in target."
@@ -90,7 +90,7 @@ def test_rows_due_for_removal_are_named_beside_the_verdict(
         ("a:b", "tenant_id"),
     ],
 )
-def test_a_tenant_that_nobody_has_proves_nothing(  # noqa: PLR0917  # fixtures and parameters
+def test_an_unusable_tenant_proves_nothing(  # noqa: PLR0917  # fixtures and parameters
     command: str,
     tenant: str,
     problem: str,

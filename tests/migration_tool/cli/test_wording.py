@@ -20,7 +20,7 @@ from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.report.texts import headline
 from twinstore_backfill.report.writing import ReportFormat, render
-from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows
+from twinstore_memory.rows import DocumentRow, encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,10 +46,10 @@ def _parts(value: object) -> list[str]:
 def damage(pair: MemoryPair, *, extra: int = 0) -> None:
     """Change a schedule, make a run unreadable on the target, and plant rows that only the target has."""
     schedule = stored_rows(pair.stores[1], SCHEDULES)["acme-schedule-1",]
-    plant(pair.stores[1], _with(schedule, name="Renamed"))
-    plant(pair.stores[1], _with(stored_rows(pair.stores[1], RUNS)["acme-run-1",], state="x"))
+    store_unchecked(pair.stores[1], _with(schedule, name="Renamed"))
+    store_unchecked(pair.stores[1], _with(stored_rows(pair.stores[1], RUNS)["acme-run-1",], state="x"))
     for number in range(extra):
-        plant(pair.stores[1], encode(RUNS, make_run("acme", f"extra-{number:02}")))
+        store_unchecked(pair.stores[1], encode(RUNS, make_run("acme", f"extra-{number:02}")))
 
 
 def _with(row: DocumentRow, **changes: object) -> DocumentRow:
@@ -108,7 +108,9 @@ def test_where_no_row_differs_the_checks_are_named(pair: MemoryPair) -> None:
 
 
 def test_an_open_proof_names_its_gaps(pair: MemoryPair) -> None:
-    plant(pair.stores[0], _with(stored_rows(pair.stores[0], AUDIT)["acme-audit-0",], category=" schedule "))
+    store_unchecked(
+        pair.stores[0], _with(stored_rows(pair.stores[0], AUDIT)["acme-audit-0",], category=" schedule ")
+    )
     said = "The proof has gaps: 1 unproved in audit; C2 content. No difference between "
     assert headline(pair.verify()).startswith(said)
 
@@ -121,7 +123,9 @@ def test_what_the_target_cannot_decode_is_named_by_the_check_of_decoding(pair: M
 
 
 def test_only_lists_of_what_is_stored_in_another_spelling_are_excused_by_it(pair: MemoryPair) -> None:
-    plant(pair.stores[0], _with(stored_rows(pair.stores[0], AUDIT)["acme-audit-0",], category=" schedule "))
+    store_unchecked(
+        pair.stores[0], _with(stored_rows(pair.stores[0], AUDIT)["acme-audit-0",], category=" schedule ")
+    )
     damage(pair)
     check = next(check for check in pair.verify().checks if check.id == "C5")
     excused = [text for text in check.findings if "stored in another spelling" in text]
@@ -132,7 +136,9 @@ def test_only_lists_of_what_is_stored_in_another_spelling_are_excused_by_it(pair
 
 def test_why_a_document_cannot_be_moved_stands_in_every_report(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
-    plant(pair.stores[0], DocumentRow(RUNS, ("bad",), {**row.document, "id": "bad", "state": "pl4nted"}, {}))
+    store_unchecked(
+        pair.stores[0], DocumentRow(RUNS, ("bad",), {**row.document, "id": "bad", "state": "pl4nted"}, {})
+    )
     report = pair.verify()
     (named,) = next(item for item in report.entities if item.entity == "runs").quarantined.shown
     assert named.reason
@@ -176,7 +182,7 @@ class TestJunit:
 
 
 class TestTerminal:
-    def test_says_the_verdict_first_and_once_more_after_what_it_lists(
+    def test_says_the_verdict_first_and_again_after_what_it_lists(
         self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         damage(pair, extra=13)
@@ -190,7 +196,7 @@ class TestTerminal:
     ) -> None:
         row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
         bad = DocumentRow(RUNS, ("bad",), {**row.document, "id": "bad", "state": "pl4nted"}, {})
-        plant(pair.stores[0], bad)
+        store_unchecked(pair.stores[0], bad)
         (line,) = [line for line in verify(pair, capsys) if line.startswith("quarantined runs")]
         assert line.startswith(
             'quarantined runs "bad": in source, cannot be decoded; not in target: Run state'
@@ -217,8 +223,12 @@ class TestTerminal:
         assert f"PASS: {DOCUMENTS_PER_TENANT} documents equal." in shown
 
     def test_one_is_not_many(self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]) -> None:
-        plant(pair.stores[0], _with(stored_rows(pair.stores[0], AUDIT)["acme-audit-0",], message=" told "))
-        plant(pair.stores[1], _with(stored_rows(pair.stores[1], AUDIT)["acme-audit-0",], message="told"))
+        store_unchecked(
+            pair.stores[0], _with(stored_rows(pair.stores[0], AUDIT)["acme-audit-0",], message=" told ")
+        )
+        store_unchecked(
+            pair.stores[1], _with(stored_rows(pair.stores[1], AUDIT)["acme-audit-0",], message="told")
+        )
         assert "Equal after normalisation: 1 document (whitespace)." in verify(pair, capsys)
 
     @pytest.mark.parametrize("width", [40, 60, 80, 200])

@@ -69,14 +69,14 @@ def test_a_paused_copy_waits_and_goes_on(
     pair: MemoryPair, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     idle = Event()
-    honest = RangeQueue._obey  # noqa: SLF001  # each look at the job
+    honest = RangeQueue._apply_requests  # noqa: SLF001  # each look at the job
 
     def obey(self: RangeQueue) -> None:
         honest(self)
         if job_of(pair).paused:
             idle.set()
 
-    monkeypatch.setattr(RangeQueue, "_obey", obey)
+    monkeypatch.setattr(RangeQueue, "_apply_requests", obey)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(
             copied, pair, AtEntity("runs", lambda: pair.target.ledger.pause(job_of(pair).id))

@@ -32,14 +32,14 @@ from twinstore.testing.scheduler.builders import make_audit_record, make_run, ma
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.lease import Holder, start_time
+from twinstore_backfill.copy.lease import ProcessIdentity, start_time
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_memory.bulk import MemoryView
-from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows, table
+from twinstore_memory.rows import DocumentRow, encode, store_unchecked, stored_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -116,7 +116,7 @@ def test_without_execute_nothing_is_written_and_the_counts_say_what_would_be(pai
     assert list(pair.directory.iterdir()) == []
 
 
-def test_a_dry_run_tells_unchanged_rows_from_conflicts(pair: MemoryPair) -> None:
+def test_a_dry_run_distinguishes_unchanged_rows_from_conflicts(pair: MemoryPair) -> None:
     fill(pair.source.storage)
     pair.copy(entities=["schedules"])
     run = make_run("acme", "acme-run-1", created_at=at(77))
@@ -181,11 +181,11 @@ def test_a_store_is_never_copied_onto_itself(pair: MemoryPair) -> None:
         run_copy(pair.source, pair.source, options, SilentProgress(), StopSwitch())
 
 
-def test_expired_rows_are_left_out_and_counted(pair: MemoryPair) -> None:
+def test_expired_rows_are_skipped_and_counted(pair: MemoryPair) -> None:
     for name, days in (("old", 181), ("edge", 180), ("young", 179)):
         created = AS_OF - timedelta(days=days, seconds=60)
         row = encode(RUNS, make_run("acme", name, state=RunState.CANCELLED, created_at=created))
-        plant(pair.stores[0], row)
+        store_unchecked(pair.stores[0], row)
     result = pair.copy()
     assert result.totals.all()["expired"] == 2
     assert [key for (key,) in stored_rows(pair.stores[1], RUNS)] == ["young"]
@@ -216,9 +216,9 @@ class TestConflicts:
     def test_the_same_command_succeeds_once_the_conflict_is_gone(self, pair: MemoryPair) -> None:
         fill(pair.source.storage)
         conflicting = encode(RUNS, make_run("acme", "acme-run-1", created_at=at(77)))
-        plant(pair.stores[1], conflicting)
+        store_unchecked(pair.stores[1], conflicting)
         pair.copy()
-        plant(pair.stores[1], stored_rows(pair.stores[0], RUNS)["acme-run-1",])
+        store_unchecked(pair.stores[1], stored_rows(pair.stores[0], RUNS)["acme-run-1",])
         result = pair.copy()
         assert result.exit is Exit.OK
         assert lines(pair, "conflicts.ndjson") == []
@@ -251,8 +251,8 @@ class TestQuarantine:
             "bad-type": {"createdAt": 17},
         }
         for key, changes in bad_documents.items():
-            plant(source, DocumentRow(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
-        plant(source, DocumentRow(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
+            store_unchecked(source, DocumentRow(RUNS, (key,), {**good.document, "id": key, **changes}, {}))
+        store_unchecked(source, DocumentRow(RUNS, NO_TEXT, {**good.document, "id": 17}, {}))
 
     def test_bad_rows_never_stop_the_load_and_never_leave_it_green(self, pair: MemoryPair) -> None:
         result = pair.copy()
@@ -290,7 +290,7 @@ class TestQuarantine:
         assert not stopped.complete
         assert "more than 1 quarantined" in stopped.stopped
         for key in ("bad-state", "bad-field", "bad-nul", "bad-type"):
-            plant(pair.stores[0], encode(RUNS, make_run("acme", key)))
+            store_unchecked(pair.stores[0], encode(RUNS, make_run("acme", key)))
         finished = pair.copy(max_quarantine=1)
         assert finished.complete
         assert [entry["key"] for entry in lines(pair, "quarantine.ndjson")] == [None]
@@ -320,14 +320,14 @@ class TestLease:
             pair.copy()
 
     def test_a_living_process_of_this_host_keeps_its_lease(self, pair: MemoryPair) -> None:
-        parent = replace(Holder.this_process(), pid=1, started=start_time(1) or "")
+        parent = replace(ProcessIdentity.this_process(), pid=1, started=start_time(1) or "")
         self.started(pair, str(parent))
         with pytest.raises(LeaseLostError):
             pair.copy()
 
     def test_a_dead_process_of_this_host_is_taken_over_at_once(self, pair: MemoryPair) -> None:
         fill(pair.source.storage)
-        self.started(pair, str(replace(Holder.this_process(), started="1")))
+        self.started(pair, str(replace(ProcessIdentity.this_process(), started="1")))
         assert pair.copy().complete
 
     def test_the_lease_is_given_back_at_the_end(self, pair: MemoryPair) -> None:

@@ -15,7 +15,7 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process import files
-from twinstore_memory.rows import DocumentRow, encode, plant
+from twinstore_memory.rows import DocumentRow, encode, store_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,9 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
             for number in range(4):
                 name = f"{tenant}-bad-{number}"
                 good = encode(RUNS, make_run(tenant, name))
-                plant(pair.stores[0], DocumentRow(RUNS, (name,), {**good.document, "state": "lost"}))
+                store_unchecked(
+                    pair.stores[0], DocumentRow(RUNS, (name,), {**good.document, "state": "lost"})
+                )
         yield pair
 
 
@@ -93,7 +95,7 @@ def test_a_disk_that_is_full_loses_no_line(pair: MemoryPair, monkeypatch: pytest
 
     pair.copy(entities=["schedules"])
     before = (pair.directory / QUARANTINE).read_bytes()
-    monkeypatch.setattr(files, "_force", force)
+    monkeypatch.setattr(files, "_fsync", force)
     with pytest.raises(OSError, match="No space"):
         pair.copy()
     assert (pair.directory / QUARANTINE).read_bytes() == before

@@ -236,7 +236,7 @@ def test_a_document_that_is_overwritten_keeps_its_id(
 
 # test_repair has the repair of one identity.
 @pytest.mark.parametrize("way", ["overwrite", pytest.param("repair", marks=pytest.mark.long)])
-def test_an_id_of_another_type_is_a_difference_that_is_mended_once_for_all(
+def test_an_id_of_another_type_is_a_difference_that_is_repaired_once_for_all(
     into_documents: Depot, documents: Database[Document], way: str
 ) -> None:
     into_documents.copied()
@@ -330,7 +330,7 @@ def test_a_copy_that_stopped_goes_on_without_a_second_document(
     assert into_documents.verdict() == "PASS"
 
 
-def test_a_rival_under_an_index_of_another_name_is_compared_like_any_row(
+def test_a_concurrent_insert_under_an_index_of_another_name_is_compared_like_any_row(
     into_documents: Depot, parcels: Collection[Document]
 ) -> None:
     parcels.drop_index("ux_parcelId")

@@ -22,7 +22,7 @@ from pymongo.errors import BulkWriteError
 from tests.migration_tool.copy.test_between_servers import opened
 from tests.support.copies import server_settings
 from tests.support.hostile_documents import ENTITIES, hostile_documents
-from tests.support.hostile_rows import drop_rules, good_lines, hostile_rows, plant_rows, stored_lines
+from tests.support.hostile_rows import drop_rules, good_lines, hostile_rows, insert_hostile_rows, stored_lines
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def figures_of_rows(
         for entity in ENTITIES:
             good = good_lines(connection, pair.source.bulk, entity, each)
             drop_rules(connection, entity)
-            plant_rows(connection, entity, hostile_rows(entity, good, seed))
+            insert_hostile_rows(connection, entity, hostile_rows(entity, good, seed))
             stored[entity.name] = Counter(stored_lines(connection, entity))
         return judge(pair, stored, range_size=RANGE)
 
@@ -212,7 +212,7 @@ BATCHES: Final = ((1, 100), *(pytest.param(seed, 1260, marks=pytest.mark.long) f
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize(("seed", "each"), BATCHES)
-def test_hostile_rows_are_copied_or_kept_back(  # noqa: PLR0917  # fixtures and parameters
+def test_hostile_rows_are_copied_or_quarantined(  # noqa: PLR0917  # fixtures and parameters
     seed: int,
     each: int,
     direction: str,

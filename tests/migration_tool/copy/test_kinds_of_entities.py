@@ -20,7 +20,7 @@ from tests.support.copies import (
     memory_pair,
 )
 from twinstore.bulk.rows import ScanRow
-from twinstore.catalog.entity import Entity, LifeInCopy, Module
+from twinstore.catalog.entity import CopyPolicy, Entity, Module
 from twinstore.catalog.keys import KeyRange, int64, text
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, Tenancy
@@ -42,7 +42,7 @@ from twinstore_backfill.verify.sampling import compare_sample
 from twinstore_backfill.verify.summary import EntityFindings
 from twinstore_memory.backend import MemoryBackend
 from twinstore_memory.bulk import MemoryBulk
-from twinstore_memory.rows import DocumentRow, plant, stored_rows
+from twinstore_memory.rows import DocumentRow, store_unchecked, stored_rows
 from twinstore_memory.store import MemoryDatabase
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def notebooks(tmp_path: Path) -> Notebooks:
 
 def change(notebooks: Notebooks, side: int, key: Key, **changes: object) -> None:
     row = stored_rows(notebooks.stores[side], NOTES)[key]
-    plant(notebooks.stores[side], DocumentRow(NOTES, key, {**row.document, **changes}))
+    store_unchecked(notebooks.stores[side], DocumentRow(NOTES, key, {**row.document, **changes}))
 
 
 class TestNumbersInKeys:
@@ -165,7 +165,7 @@ class TestNumbersInKeys:
 
     def test_a_key_of_another_type_is_no_key(self, notebooks: Notebooks) -> None:
         key = cast("Key", ("run-acme", "10"))
-        plant(notebooks.stores[0], DocumentRow(NOTES, key, {"runId": "run-acme", "sequence": "10"}))
+        store_unchecked(notebooks.stores[0], DocumentRow(NOTES, key, {"runId": "run-acme", "sequence": "10"}))
         result = notebooks.copy()
         assert result.exit is Exit.INCONCLUSIVE
         (entry,) = result.quarantine
@@ -185,7 +185,9 @@ class TestNumbersInKeys:
 
 
 class TestOwners:
-    def test_rows_without_tenant_are_told_from_those_of_an_unknown_one(self, notebooks: Notebooks) -> None:
+    def test_rows_without_tenant_are_distinguished_from_those_of_an_unknown_one(
+        self, notebooks: Notebooks
+    ) -> None:
         change(notebooks, 0, ("run-acme", 100), tenantId=17)
         result = notebooks.copy()
         (notes,) = result.totals.document(result.entities)
@@ -199,7 +201,7 @@ class TestOwners:
         assert {item.tenant: item.counts.equal for item in report.tenants} == {"": 0, ":none": 6, "acme": 5}
         assert report.quarantined.shown[0].tenant == ""
 
-    def test_one_tenant_is_copied_without_the_rows_of_nobody(self, notebooks: Notebooks) -> None:
+    def test_one_tenant_is_copied_without_rows_that_have_no_tenant(self, notebooks: Notebooks) -> None:
         assert notebooks.copy(tenants=["acme"]).totals.all()["written"] == 6
         assert notebooks.target.bulk.counts(NOTES) == {"acme": 6}
         assert notebooks.compare("acme").result == "pass"
@@ -208,7 +210,7 @@ class TestOwners:
         notebooks.copy()
         row = stored_rows(notebooks.stores[1], NOTES)["run-acme", 1]
         document = {name: value for name, value in row.document.items() if name != "tenantId"}
-        plant(notebooks.stores[1], DocumentRow(NOTES, row.key, document))
+        store_unchecked(notebooks.stores[1], DocumentRow(NOTES, row.key, document))
         report = notebooks.compare()
         assert [item.paths for item in report.different.shown] == [("doc.tenantId (only in source)",)]
         assert {item.tenant: item.target.count for item in report.tenants} == {":none": 7, "acme": 5}
@@ -220,9 +222,9 @@ class TestLeftOut:
     @pytest.fixture
     def pair(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPair]:
         described = tuple(
-            replace(entity, life=LifeInCopy.LEFT_OUT) if entity == AUDIT else entity
+            replace(entity, copy_policy=CopyPolicy.LEFT_OUT) if entity == AUDIT else entity
             for entity in SCHEDULER.entities
-            if entity.life is not LifeInCopy.LEFT_OUT
+            if entity.copy_policy is not CopyPolicy.LEFT_OUT
         )
         with memory_pair(tmp_path) as pair:
             fill(pair.source.storage)
@@ -240,7 +242,7 @@ class TestLeftOut:
         assert report["left_out"] == [
             {
                 "entity": "audit",
-                "why": LifeInCopy.LEFT_OUT.value,
+                "why": CopyPolicy.LEFT_OUT.value,
                 "source": {"acme": 4, "umbrella": 4},
                 "target": {},
             }
@@ -249,7 +251,9 @@ class TestLeftOut:
         (job,) = pair.target.ledger.jobs()
         assert "audit" not in {item.entity for item in pair.target.ledger.ranges(job.id)}
 
-    def test_a_plan_counts_them_apart(self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_plan_counts_them_separately(
+        self, pair: MemoryPair, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         command = ("backfill", "plan", *pair.sides)
         assert "audit: skipped; 8 rows in source, 0 in target." in invoke(capsys, *command).out
         plan = invoke(capsys, *command, "--format", "json").json
@@ -259,7 +263,7 @@ class TestLeftOut:
     def test_a_comparison_counts_them_and_looks_at_nothing_else(self, pair: MemoryPair) -> None:
         pair.copy()
         for key, row in stored_rows(pair.stores[0], AUDIT).items():
-            plant(pair.stores[1], DocumentRow(AUDIT, key, {**row.document, "action": "other"}))
+            store_unchecked(pair.stores[1], DocumentRow(AUDIT, key, {**row.document, "action": "other"}))
         report = pair.verify()
         assert (report.verdict, report.cutover_ready) == ("PASS", True)
         (left_out,) = report.left_out
@@ -271,15 +275,15 @@ class TestLeftOut:
         assert "audit" not in {entity.entity for entity in report.entities}
 
     @pytest.mark.parametrize("command", ["plan", "copy", "verify"])
-    def test_whoever_asks_for_them_by_name_is_refused(
+    def test_requesting_them_by_name_is_refused(
         self, command: str, pair: MemoryPair, capsys: pytest.CaptureFixture[str]
     ) -> None:
         answer = invoke(capsys, "backfill", command, *pair.sides, "--entity", "audit")
-        assert (answer.code, "'audit' is left out" in answer.err) == (Exit.USAGE, True)
+        assert (answer.code, "'audit' is skipped" in answer.err) == (Exit.USAGE, True)
 
     def test_a_fresh_start_does_not_mind_them(self, pair: MemoryPair) -> None:
         for key, row in stored_rows(pair.stores[0], AUDIT).items():
-            plant(pair.stores[1], DocumentRow(AUDIT, key, row.document))
+            store_unchecked(pair.stores[1], DocumentRow(AUDIT, key, row.document))
         with pytest.raises(ValidationError):
             pair.verify(entities=["audit"])
         assert pair.copy(execute=False).totals.of("audit").total() == 0

@@ -189,7 +189,7 @@ def test_entities_of_every_kind_come_over_and_back(
 
 
 @pytest.mark.usefixtures("both_paths")
-def test_no_tenant_and_a_broken_tenant_are_told_apart(
+def test_no_tenant_and_a_broken_tenant_are_distinguished(
     notebook: BulkPort, stored: Database[dict[str, object]]
 ) -> None:
     stored["notes"].insert_many(

@@ -22,7 +22,7 @@ from twinstore_backfill.copy.quarantine import CONFLICTS, LARGEST_PART, QUARANTI
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
-from twinstore_memory.rows import DocumentRow, encode, plant
+from twinstore_memory.rows import DocumentRow, encode, store_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def bad(pair: MemoryPair, key: Key, **changes: object) -> None:
     """Plant a run of which no model can be made."""
     good = encode(RUNS, make_run("acme", "bad"))
     document = {**good.document, "id": key[0], **changes}
-    plant(pair.stores[0], DocumentRow(RUNS, key, document))
+    store_unchecked(pair.stores[0], DocumentRow(RUNS, key, document))
 
 
 def lines(directory: Path, name: str) -> list[dict[str, object]]:
@@ -126,7 +126,7 @@ def test_texts_that_no_store_takes_are_escaped(pair: MemoryPair) -> None:
 
 def test_opening_a_range_again_forgets_what_was_said_about_it(pair: MemoryPair) -> None:
     pair.copy(max_conflicts=9)
-    plant(pair.stores[0], encode(RUNS, make_run("acme", "bad")))
+    store_unchecked(pair.stores[0], encode(RUNS, make_run("acme", "bad")))
     result = pair.copy(max_quarantine=0, max_conflicts=9)
     assert (result.complete, result.totals.all()["quarantined"]) == (True, 0)
     assert lines(pair.directory, QUARANTINE) == []

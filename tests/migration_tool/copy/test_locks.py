@@ -14,7 +14,7 @@ from twinstore.bulk.release import copy_counts
 from twinstore.errors import LeaseLostError, UnavailableError
 from twinstore.scheduler.catalog import LOCKS, SMOKE_TEST
 from twinstore.scheduler.repositories.locks import Locks
-from twinstore_memory.rows import plant, stored_rows
+from twinstore_memory.rows import store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +142,7 @@ def test_a_dry_run_says_what_a_copy_would_do(pair: Pair) -> None:
 
 
 @between(INTO_DOCUMENTS)
-def test_the_smoke_test_stands_apart_from_copy_comparison_and_counts(pair: Pair) -> None:
+def test_the_smoke_test_is_separate_from_copy_comparison_and_counts(pair: Pair) -> None:
     acquired(pair.source.storage).release()
     pair.copy()
     first, second = pair.verify(), pair.verify()
@@ -189,7 +189,7 @@ def test_a_row_that_no_service_can_read_is_a_difference_and_keeps_the_higher_fen
         acquired(pair.source.storage, times=2).release()
         acquired(pair.target.storage, times=9).release()
         row = stored_rows(pair.stores[1], LOCKS)["system", KEY]
-        plant(pair.stores[1], replace(row, document={**row.document, "holderId": " "}))
+        store_unchecked(pair.stores[1], replace(row, document={**row.document, "holderId": " "}))
         report = pair.verify()
         assert (report.verdict, locks_in(report).counts.different) == ("FAIL", 1)
         assert pair.copy(on_conflict="overwrite").totals.all()["written"] == 1

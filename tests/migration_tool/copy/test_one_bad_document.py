@@ -120,7 +120,7 @@ def planted(database: MongoDatabase, entity: str, change: Callable[[Document], b
         return bytes(newest.raw)
 
 
-def test_all_of_them_are_kept_back_whole_and_the_others_are_copied_and_proved(
+def test_all_of_them_are_quarantined_whole_and_the_others_are_copied_and_proved(
     pair: Pair, empty_mongo_database: MongoDatabase
 ) -> None:
     bad = [(BAD[kind][0], planted(empty_mongo_database, *BAD[kind])) for kind in BAD]

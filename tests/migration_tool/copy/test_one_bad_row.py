@@ -76,7 +76,7 @@ def planted(database: PostgresDatabase, kind: str, tenant: str = TENANTS[0]) -> 
         return name, set(stored_lines(connection, entity)) - before
 
 
-def test_all_of_them_are_kept_back_whole_and_the_others_are_copied_and_proved(
+def test_all_of_them_are_quarantined_whole_and_the_others_are_copied_and_proved(
     pair: Pair, postgres_database: PostgresDatabase
 ) -> None:
     tenants = [f"tenant-{number:02}" for number in range(len(BAD))]

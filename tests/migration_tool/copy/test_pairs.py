@@ -18,7 +18,7 @@ import pytest
 
 from tests.support import copies
 from tests.support.copies import DOCUMENTS_PER_TENANT, Pair, contents_of, open_store, rows_of
-from twinstore.catalog.entity import LifeInCopy
+from twinstore.catalog.entity import CopyPolicy
 from twinstore.config import load_settings
 from twinstore.plugins.modules import complete_modules, module_spec
 from twinstore.scheduler.catalog import AUDIT, SCHEDULES
@@ -115,7 +115,7 @@ def fill_module(module: str, storage: ModuleStorage[object, object]) -> None:
 
 def all_content(port: BulkPort) -> dict[str, list[bytes]]:
     """Return what each row of a side holds that a copy brings over as it is, as the verifier reads it."""
-    copied = (entity for entity in port.entities() if entity.life is LifeInCopy.COPIED)
+    copied = (entity for entity in port.entities() if entity.copy_policy is CopyPolicy.COPIED)
     return {entity.name: contents_of(port, entity) for entity in copied}
 
 
@@ -206,7 +206,7 @@ def test_a_refused_row_is_quarantined_with_its_reason(
     assert '"a"' in (lines['["acme-audit-2"]'].raw or "")
 
 
-def test_one_entity_is_proved_before_those_beside_it_are_copied(places: Places, tmp_path: Path) -> None:
+def test_one_entity_is_proved_before_its_siblings_are_copied(places: Places, tmp_path: Path) -> None:
     with opened("taskrunner", places("memory"), places("postgres"), tmp_path / "out") as pair:
         fill_module("taskrunner", cast("Any", pair.source.storage))
         runner = cast("TaskRunnerStorage", pair.source.storage)

@@ -21,7 +21,7 @@ from twinstore_backfill.copy import engine, processes
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.processes import Advanced, Begun, Finished, Helper, threads_of_processes
+from twinstore_backfill.copy.processes import Advanced, Begun, Finished, HelperProcess, threads_of_processes
 from twinstore_backfill.copy.worker import copy_ranges
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
@@ -68,9 +68,9 @@ def pair(
 def slow_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process copy nothing before a helper has, or nothing would be left for that."""
     honest, begun = copy_ranges, Event()
-    take = Helper._take  # noqa: SLF001  # what a helper says can be seen nowhere else
+    take = HelperProcess._handle  # noqa: SLF001  # what a helper says can be seen nowhere else
 
-    def taken(self: Helper, message: object) -> None:
+    def taken(self: HelperProcess, message: object) -> None:
         take(self, message)
         if not isinstance(message, Begun):
             begun.set()
@@ -79,7 +79,7 @@ def slow_start(monkeypatch: pytest.MonkeyPatch) -> None:
         assert begun.wait(60)
         honest(context, jobs)
 
-    monkeypatch.setattr(Helper, "_take", taken)
+    monkeypatch.setattr(HelperProcess, "_handle", taken)
     monkeypatch.setattr(engine, "copy_ranges", later)
 
 
@@ -87,13 +87,13 @@ def slow_start(monkeypatch: pytest.MonkeyPatch) -> None:
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return the messages of helpers."""
     messages: list[object] = []
-    honest = Helper._take  # noqa: SLF001  # as above
+    honest = HelperProcess._handle  # noqa: SLF001  # as above
 
-    def take(self: Helper, message: object) -> None:
+    def take(self: HelperProcess, message: object) -> None:
         messages.append(message)
         honest(self, message)
 
-    monkeypatch.setattr(Helper, "_take", take)
+    monkeypatch.setattr(HelperProcess, "_handle", take)
     return messages
 
 
@@ -114,18 +114,20 @@ def assert_copied(pair: Pair, result: CopyResult) -> None:
 
 
 @contextmanager
-def at_first(kind: type[object], do: Callable[[Helper], object], patch: pytest.MonkeyPatch) -> Iterator[None]:
+def at_first(
+    kind: type[object], do: Callable[[HelperProcess], object], patch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Do something at the first message of this kind from a helper."""
-    honest, done = Helper._take, Counter[str]()  # noqa: SLF001  # as above
+    honest, done = HelperProcess._handle, Counter[str]()  # noqa: SLF001  # as above
 
-    def take(self: Helper, message: object) -> None:
+    def take(self: HelperProcess, message: object) -> None:
         honest(self, message)
         if isinstance(message, kind) and not done["once"]:
             done["once"] += 1
             do(self)
 
     with patch.context() as patched:
-        patched.setattr(Helper, "_take", take)
+        patched.setattr(HelperProcess, "_handle", take)
         yield
     assert done["once"]
 
@@ -140,8 +142,8 @@ def test_another_process_copies_some_of_the_ranges(pair: Pair, heard: list[objec
     assert progress.state("runs").outcomes["read"] == progress.state("runs").done
 
 
-def test_a_killed_helper_delays_nobody_and_loses_nothing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill(helper: Helper) -> None:
+def test_a_killed_helper_causes_no_delay_and_no_loss(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(helper: HelperProcess) -> None:
         os.kill(helper._process.pid or 0, signal.SIGKILL)  # noqa: SLF001  # the one that was started here
 
     progress = RecordedProgress()

@@ -80,7 +80,7 @@ def copied(pair: MemoryPair, progress: Progress, stop: StopSwitch, **options: ob
     run_copy(pair.source, pair.target, CopyOptions(**given), progress, stop)  # type: ignore[arg-type]  # options of a test
 
 
-def test_a_stopped_copy_has_told_of_finished_ranges_only_and_goes_on_from_there(pair: MemoryPair) -> None:
+def test_a_stopped_copy_has_reported_finished_ranges_only_and_resumes_there(pair: MemoryPair) -> None:
     stop = StopSwitch()
     heard = Heard(stop, after=33)
     with pytest.raises(InterruptedRunError):
@@ -94,7 +94,7 @@ def test_a_stopped_copy_has_told_of_finished_ranges_only_and_goes_on_from_there(
 
 
 @pytest.mark.parametrize("execute", [True, False])
-def test_at_a_limited_rate_every_second_tells_something(pair: MemoryPair, *, execute: bool) -> None:
+def test_at_a_limited_rate_every_second_reports_something(pair: MemoryPair, *, execute: bool) -> None:
     heard = Heard(StopSwitch(), after=RUNS + 1)
     copied(pair, heard, Impatient(), max_rate=7.9, execute=execute, range_size=1000)
     assert heard.steps == [7] * 7 + [1]

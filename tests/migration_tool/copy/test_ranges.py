@@ -15,7 +15,7 @@ import pytest
 from typing_extensions import override
 
 from tests.migration_tool.copy.poisoned import repeat
-from tests.migration_tool.copy.test_rivals import Impatient, job_of
+from tests.migration_tool.copy.test_concurrent_writers import Impatient, job_of
 from tests.support.copies import (
     AS_OF,
     COPIED,
@@ -38,7 +38,7 @@ from twinstore.testing.copying import in_the_end
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run
 from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.lease import Holder, LeaseKeeper, start_time, worker_id
+from twinstore_backfill.copy.lease import LeaseKeeper, ProcessIdentity, start_time, worker_id
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings, released_settings
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.process.stopping import StopSwitch
@@ -160,7 +160,7 @@ class TestFailures:
         assert (result.exit, result.complete, result.failed.count) == (Exit.OK, True, 0)
         assert pair.verify().verdict == "PASS"
 
-    def test_an_unexpected_failure_is_told_without_what_is_stored(
+    def test_an_unexpected_failure_is_reported_without_stored_values(
         self, pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         failing(monkeypatch, BAD, [KeyError("s3cret content")] * MAX_ATTEMPTS)
@@ -298,30 +298,30 @@ def copy_one(pair: MemoryPair, claim: Claim) -> None:
 class TestDeadWorkers:
     @pytest.mark.parametrize("change", [{}, {"boot": "another"}, {"namespace": "1"}, {"host": "elsewhere"}])
     def test_only_a_process_that_ran_right_here_is_known_to_be_dead(self, change: dict[str, str]) -> None:
-        me = Holder.this_process()
+        me = ProcessIdentity.this_process()
         assert not me.dead
         host, boot, namespace = (
             change.get(name, mine)
             for name, mine in (("host", me.host), ("boot", me.boot), ("namespace", me.namespace))
         )
-        gone = Holder(host, me.pid, "1", boot, namespace)
+        gone = ProcessIdentity(host, me.pid, "1", boot, namespace)
         assert gone.dead is (not change)
-        assert Holder.parse(str(gone)) == gone
+        assert ProcessIdentity.parse(str(gone)) == gone
 
     def test_a_holder_of_an_earlier_release_is_never_known_to_be_dead(self) -> None:
-        me = Holder.this_process()
-        earlier = Holder.parse(f"{me.host}/{me.pid}/1")
+        me = ProcessIdentity.this_process()
+        earlier = ProcessIdentity.parse(f"{me.host}/{me.pid}/1")
         assert earlier is not None
         assert not earlier.dead
-        assert Holder.parse("somebody") is None
+        assert ProcessIdentity.parse("somebody") is None
 
     def test_every_run_of_a_process_is_a_worker_of_its_own(self) -> None:
         assert worker_id() != worker_id()
-        assert start_time(1) != start_time(Holder.this_process().pid)
+        assert start_time(1) != start_time(ProcessIdentity.this_process().pid)
 
     def test_its_ranges_are_taken_at_once(self, pair: MemoryPair) -> None:
         ledger = pair.target.ledger
-        dead = str(replace(Holder.this_process(), started="1"))
+        dead = str(replace(ProcessIdentity.this_process(), started="1"))
         settings = settings_of(pair, job_settings)
         job = ledger.start(job_id(settings), settings, AS_OF)
         lease = ledger.acquire(job.id, dead, LONG)
@@ -365,7 +365,7 @@ class TestSignsOfLife:
         assert ledger.lease(job.id) is None
         assert [ledger.take(job.id, "other", "runs", LONG) for _ in claims] != [None, None]
 
-    def test_a_lease_that_somebody_took_stops_the_run(self, pair: MemoryPair) -> None:
+    def test_a_lease_that_another_process_took_stops_the_run(self, pair: MemoryPair) -> None:
         ledger, short, stop = pair.target.ledger, timedelta(seconds=0.3), StopSwitch()
         job = ledger.start("job", {}, AS_OF)
         lease = ledger.acquire(job.id, "me", short)
@@ -425,7 +425,7 @@ class TestJobsOfEarlierReleases:
         """Let stores have a place that says something else than their identity."""
         monkeypatch.setattr(MemoryBulk, "place", property(lambda bulk: f"Memory here {bulk.identity[-6:]}"))
 
-    def test_one_that_told_stores_by_their_place_goes_on(self, pair: MemoryPair) -> None:
+    def test_one_that_identified_stores_by_their_place_resumes(self, pair: MemoryPair) -> None:
         earlier = settings_of(pair, released_settings)
         assert job_id(earlier) != job_id(settings_of(pair, job_settings))
         ledger = pair.target.ledger
@@ -437,7 +437,7 @@ class TestJobsOfEarlierReleases:
         assert job_of(pair).id == job.id
         assert len(ranges_of(pair, "schedules")) == 1
 
-    def test_a_new_job_is_told_by_what_the_servers_say(self, pair: MemoryPair) -> None:
+    def test_a_new_job_is_identified_by_what_the_servers_report(self, pair: MemoryPair) -> None:
         result = copied(pair)
         assert job_of(pair).id == job_id(settings_of(pair, job_settings))
         assert result.settings["source"] == pair.source.bulk.identity

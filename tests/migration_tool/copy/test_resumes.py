@@ -180,7 +180,7 @@ def test_a_signal_stops_it_at_a_safe_point(config: Path, target: Store, number: 
     assert {number: after[number] for number in before} == before
 
 
-def test_another_worker_is_kept_out_and_told_who_works(config: Path, target: Store) -> None:
+def test_another_worker_is_refused_and_the_error_names_the_working_one(config: Path, target: Store) -> None:
     process = start(copying(config, *VERY_SLOWLY))
     try:
         wait_until_live(target, 1, process)

@@ -26,7 +26,7 @@ from twinstore.config import load_settings
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_backfill.outcome import Exit
-from twinstore_memory.rows import encode, plant, stored_rows
+from twinstore_memory.rows import encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +119,7 @@ def damaged(shop: Memories) -> Answer:
     target = shop.pair.stores[1]
     change(target, RUNS, "acme-run-1", scheduleId="other")
     remove(target, RUNS, "acme-run-2")
-    plant(target, encode(RUNS, make_run("acme", "extra")))
+    store_unchecked(target, encode(RUNS, make_run("acme", "extra")))
     answer = shop("verify", "--out", shop.report)
     assert answer.code == Exit.DIFFERENT
     return answer
@@ -235,7 +235,7 @@ def test_one_row_is_shown_with_its_values_only_on_request(shop: Memories) -> Non
 def mend(shop: Memories, *names: str) -> None:
     """Make bad rows of the source good ones."""
     for name in names:
-        plant(shop.pair.stores[0], encode(RUNS, make_run("acme", name)))
+        store_unchecked(shop.pair.stores[0], encode(RUNS, make_run("acme", name)))
 
 
 class TestQuarantine:
@@ -243,7 +243,7 @@ class TestQuarantine:
     def bad(self, shop: Memories) -> Memories:
         for number in range(3):
             row = encode(RUNS, make_run("acme", f"bad-{number}"))
-            plant(shop.pair.stores[0], replace(row, document={**row.document, "secret": "pl4nted"}))
+            store_unchecked(shop.pair.stores[0], replace(row, document={**row.document, "secret": "pl4nted"}))
         assert shop("copy", "--execute", "--out", shop.directory / "copy").code == Exit.INCONCLUSIVE
         return shop
 
@@ -276,12 +276,12 @@ class TestQuarantine:
         assert bad.on_target("quarantine list", "--job", "nobody").code == Exit.USAGE
         # What two have in common is one reason.
         for key in "xyz":
-            plant(bad.pair.stores[0], encode(SCHEDULES, make_schedule("acme", key, name="taken")))
+            store_unchecked(bad.pair.stores[0], encode(SCHEDULES, make_schedule("acme", key, name="taken")))
         assert bad("copy", "--execute", "--out", bad.directory / "copy").code == Exit.INCONCLUSIVE
         reasons = bad.on_target("quarantine list", "--format", "json").json["reasons"]
         assert max(reason["documents"] for reason in reasons) == 2
 
-    def test_they_are_tried_again_once_they_are_mended(self, bad: Memories) -> None:
+    def test_they_are_tried_again_once_they_are_repaired(self, bad: Memories) -> None:
         mend(bad, "bad-0", "bad-1")
         dry = bad("quarantine retry")
         assert (dry.code, "3" in dry.out) == (Exit.DIFFERENT, True)

@@ -16,7 +16,7 @@ from twinstore.scheduler.impact_snapshots import ImpactSet
 from twinstore.scheduler.runs import Run
 from twinstore.scheduler.schedules import Schedule
 from twinstore.testing.scheduler.builders import make_impact_set, make_run, make_schedule
-from twinstore_memory.rows import plant, stored_rows
+from twinstore_memory.rows import store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def test_it_is_never_passed_over(entity: Entity, tmp_path: Path) -> None:
         ledger = pair.target.ledger
         (job,) = ledger.jobs()
         row = next(iter(stored_rows(pair.stores[1], entity).values()))
-        plant(pair.stores[1], replace(row, document={**row.document, "state": 5, "fingerprint": 5}))
+        store_unchecked(pair.stores[1], replace(row, document={**row.document, "state": 5, "fingerprint": 5}))
         with pytest.raises(DocumentDecodeError):
             list(ledger.jobs() if entity is JOBS else ledger.ranges(job.id))
 

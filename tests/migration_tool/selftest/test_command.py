@@ -105,7 +105,7 @@ def test_the_target_is_no_scratch_database_even_when_it_is_empty(
     ("sides", "options", "told"),
     [
         (("Mongo", "Mongo"), (), "needs two drivers"),
-        (("Memory", "Postgres"), (), "The driver Memory brings nothing that writes past it"),
+        (("Memory", "Postgres"), (), "The driver Memory has no corruption_writer"),
         (("Mongo", "Postgres"), ("--sample", "0"), "--sample should be at least 1, not 0."),
     ],
 )

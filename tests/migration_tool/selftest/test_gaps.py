@@ -23,13 +23,13 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.selftest.corruptions import Kind
 from twinstore_backfill.selftest.engine import (
-    Planted,
+    AppliedCorruption,
     ScratchSide,
     copy_all,
-    judge,
+    entity_contexts,
+    evaluate,
     open_scratch,
-    surroundings,
-    verified,
+    run_verification,
 )
 from twinstore_backfill.verify.ranges import RowComparison
 from twinstore_mongo.bulk.view import MongoView
@@ -65,18 +65,18 @@ def sides(
         yield left, right
 
 
-def planted(target: ScratchSide, entity: Entity, field: str, kind: Kind) -> Planted:
+def planted(target: ScratchSide, entity: Entity, field: str, kind: Kind) -> AppliedCorruption:
     """Plant one corruption into the first row that it fits into."""
-    around = surroundings(target, {})[entity.name]
+    contexts = entity_contexts(target, {})[entity.name]
     for key, row in sorted(target.rows(entity).items()):
-        for item in around.corruptions(key, row.values):
-            if (item.spot.field, item.kind, item.form) == (field, kind, ""):
-                after = target.planter.change(entity, row, item.of(row.values))
-                return Planted(item, row, after, target.key_of(entity, after))
+        for item in contexts.corruptions(key, row.values):
+            if (item.point.field, item.kind, item.form) == (field, kind, ""):
+                after = target.corruption_writer.change(entity, row, item.of(row.values))
+                return AppliedCorruption(item, row, after, target.key_of(entity, after))
     raise AssertionError(f"{kind} fits nowhere into {field}")
 
 
-def line(item: Planted, *paths: str) -> dict[str, object]:
+def line(item: AppliedCorruption, *paths: str) -> dict[str, object]:
     """Return a row of a file of differences."""
     return {"entity": "audit", "key": list(item.key or ()), "kind": "different", "paths": list(paths)}
 
@@ -87,7 +87,7 @@ def test_a_verification_that_ignores_case_is_caught(
     left, right = sides
     copy_all(left, right, STOP)
     item = planted(right, AUDIT, "doc.category", Kind.CASE)
-    assert judge([item], verified(left, right, STOP)[1]) == ([(item, "")], [])
+    assert evaluate([item], run_verification(left, right, STOP)[1]) == ([(item, "")], [])
     compare = RowComparison._both  # noqa: SLF001  # the fault is planted where pairs are judged
 
     def lenient(self: RowComparison, source: ScanRow, target: ScanRow) -> None:
@@ -95,19 +95,22 @@ def test_a_verification_that_ignores_case_is_caught(
         compare(self, source, source if alike else target)
 
     monkeypatch.setattr(RowComparison, "_both", lenient)
-    assert judge([item], verified(left, right, STOP)[1]) == ([(item, "different is not named")], [])
+    assert evaluate([item], run_verification(left, right, STOP)[1]) == (
+        [(item, "different is not named")],
+        [],
+    )
 
 
 def test_only_the_corrupted_field_of_the_right_row_counts(sides: tuple[ScratchSide, ScratchSide]) -> None:
     left, right = sides
     copy_all(left, right, STOP)
     item = planted(right, AUDIT, "doc.category", Kind.BLANK)
-    ((_, problem),), alarms = judge([item], [line(item, "doc.message")])
+    ((_, problem),), alarms = evaluate([item], [line(item, "doc.message")])
     assert (problem, alarms) == ("the field is not named: doc.message", [])
-    ((_, problem),), alarms = judge([item], [line(item, "doc.category", "doc.message")])
+    ((_, problem),), alarms = evaluate([item], [line(item, "doc.category", "doc.message")])
     assert (problem, alarms) == ("other fields are named: doc.message", [])
     # Found, but planted by no one.
-    _, ((alarm),) = judge([], verified(left, right, STOP)[1])
+    _, ((alarm),) = evaluate([], run_verification(left, right, STOP)[1])
     assert alarm | line(item, "doc.category") == alarm
 
 
@@ -117,7 +120,7 @@ def test_rows_that_lists_pass_over_are_logged_again_after_a_verification(
     left, right = sides
     copy_all(left, right, STOP)
     planted(left, AUDIT, "doc.category", Kind.NULL)
-    verified(right, left, STOP)
+    run_verification(right, left, STOP)
     logger = logging.getLogger("twinstore.undecodable")
     logger.warning("found")
     assert [record.message for record in caplog.records if record.name == logger.name] == ["found"]
@@ -148,28 +151,28 @@ def test_a_wrong_normaliser_in_the_copy_is_found(
         # Rows that native code reads do not pass through a normaliser.
         patched.setattr(MongoView, "packed", shouting)
         copy_all(left, right, STOP)
-    report, lines = verified(left, right, STOP)
+    report, lines = run_verification(left, right, STOP)
     assert report.verdict == "FAIL"
     assert {(line["entity"], line["kind"], *line["paths"]) for line in lines} == {
         ("schedules", "different", "doc.name")
     }
-    assert len(lines) == len(right.planter.rows(SCHEDULES))
+    assert len(lines) == len(right.corruption_writer.rows(SCHEDULES))
 
 
 def test_a_wrong_digest_function_in_the_copy_is_found(sides: tuple[ScratchSide, ScratchSide]) -> None:
     left, right = sides
     copy_all(left, right, STOP)
     for entity in reversed(left.entities):
-        left.planter.clear(entity)
+        left.corruption_writer.clear(entity)
     digest = next(item for item in IMPACT_SNAPSHOTS.derived if item.name == "contentDigest")
     with other_function(digest):
         copy_all(right, left, STOP)
-    report, lines = verified(right, left, STOP)
+    report, lines = run_verification(right, left, STOP)
     assert report.verdict == "FAIL"
     assert {(line["entity"], line["kind"], *line["paths"]) for line in lines} == {
         ("impact_snapshots", "different", "beside.contentDigest")
     }
-    assert len(lines) == len(left.planter.rows(IMPACT_SNAPSHOTS))
+    assert len(lines) == len(left.corruption_writer.rows(IMPACT_SNAPSHOTS))
 
 
 @contextmanager
@@ -186,11 +189,11 @@ def other_function(derived: Derived) -> Iterator[None]:
             object.__setattr__(derived, name, function)
 
 
-def test_the_least_change_of_a_place_is_told_by_its_role(sides: tuple[ScratchSide, ScratchSide]) -> None:
+def test_the_smallest_change_of_a_place_follows_from_its_role(sides: tuple[ScratchSide, ScratchSide]) -> None:
     left, right = sides
     copy_all(left, right, STOP)
     item = planted(right, IMPACT_SNAPSHOTS, "beside.imageCount", Kind.STEP)
-    assert item.item.spot.role is Role.DERIVED
+    assert item.item.point.role is Role.DERIVED
     assert item.after is not None
     assert item.before is not None
     assert item.after.values["image_count"] == cast("int", item.before.values["image_count"]) + 1

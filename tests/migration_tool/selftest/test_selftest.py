@@ -28,8 +28,8 @@ from twinstore.models.shapes import shapes_of
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, TRIGGERS
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_backfill.selftest.corruptions import Kind
-from twinstore_backfill.selftest.rows import key_of_parent, made_rows, sampled, variants
-from twinstore_memory.rows import plant, stored_rows
+from twinstore_backfill.selftest.rows import key_of_parent, sample_source, variant_rows, variants
+from twinstore_memory.rows import store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ NEVER_FILLED: Final = {
     "policy_jobs: doc.cancelledAt",
 }
 # Only BSON can hold a name twice, and a table stores a missing value only as null.
-ONE_STORE: Final = {Kind.KEY_DOUBLED: "Mongo", Kind.POLICY: "Postgres"}
+ONE_STORE: Final = {Kind.KEY_DUPLICATED: "Mongo", Kind.POLICY: "Postgres"}
 
 
 def test_all_that_is_planted_is_found_and_nothing_else(answer: tuple[int, Report]) -> None:
@@ -74,7 +74,7 @@ def test_each_store_is_the_corrupted_target_once_with_hundreds_of_corruptions(
         assert (store["verdict_before"], store["verdict"]) == ("PASS", "FAIL")
 
 
-def test_no_kind_is_left_out(report: Report) -> None:
+def test_no_kind_is_omitted(report: Report) -> None:
     for store in report["stores"]:
         kinds = {kind for kind in Kind if ONE_STORE.get(kind, store["target"]) == store["target"]}
         assert set(store["by_kind"]) == {kind.value for kind in kinds}
@@ -155,7 +155,7 @@ def test_foreign_keys_are_dropped_although_they_go_with_the_key_of_the_parent(re
     assert [row for row in parts if not row["found"]] == []
 
 
-def test_the_report_for_people_tells_the_same(
+def test_the_report_for_people_says_the_same(
     report: Report, places: Places, corrupted: tuple[Entity, ...]
 ) -> None:
     text = (places.directory / "selftest-report.md").read_text()
@@ -179,7 +179,7 @@ def test_the_scratch_databases_are_empty_again(report: Report, places: Places) -
 
 
 @pytest.mark.long
-def test_on_servers_of_its_own_it_writes_the_same_report_apart_from_the_envelope(
+def test_on_its_own_servers_it_writes_the_same_report_except_for_the_envelope(
     report: Report, places: Places, tmp_path: Path
 ) -> None:
     assert places.run("--out", tmp_path) == 0
@@ -218,7 +218,7 @@ def test_in_modules_with_generated_ids_and_free_json_all_is_found_too(
 def test_a_seed_chooses_the_same_rows_and_another_one_others(pair: Pair) -> None:
     port = pair.source.bulk
     # Of an entity that no other one refers to: the rows that its children name come on top.
-    first, again, other = (sampled(port, 4, seed)["audit"].records for seed in (1, 1, 2))
+    first, again, other = (sample_source(port, 4, seed)["audit"].records for seed in (1, 1, 2))
     assert list(first) == list(again) == sorted(first)
     assert set(first) != set(other)
     assert len(first) == len(other) == 4
@@ -228,7 +228,7 @@ def test_every_tenant_gives_rows_and_what_one_lacks_another_gives(pair: Pair) ->
     storage = pair.source.storage
     for number in range(40):
         storage.runs.create(make_run("large", f"large-{number}"))
-    tenants = sampled(pair.source.bulk, 30, 0)["runs"].tenants
+    tenants = sample_source(pair.source.bulk, 30, 0)["runs"].tenants
     assert tenants == {"acme": 7, "umbrella": 7, "large": 16}
 
 
@@ -236,17 +236,22 @@ def test_the_parents_of_what_was_taken_come_along(pair: Pair) -> None:
     storage = pair.source.storage
     for number in range(30):
         storage.schedules.upsert(make_schedule("acme", f"more-{number:02}"))
-    samples = sampled(pair.source.bulk, 10, 3)
+    samples = sample_source(pair.source.bulk, 10, 3)
     parents = {key_of_parent(TRIGGERS, record) for record in samples["triggers"].records.values()}
     assert parents <= samples["schedules"].records.keys()
 
 
 def test_more_tenants_than_rows_are_wanted_give_as_many_rows_as_are_wanted(pair: Pair) -> None:
-    assert [len(sampled(pair.source.bulk, 1, seed)["audit"].records) for seed in range(4)] == [1, 1, 1, 1]
+    assert [len(sample_source(pair.source.bulk, 1, seed)["audit"].records) for seed in range(4)] == [
+        1,
+        1,
+        1,
+        1,
+    ]
 
 
 def test_variants_of_a_row_have_every_field_and_as_few_as_may_be(pair: Pair) -> None:
-    record = next(iter(sampled(pair.source.bulk, 50, 0)["runs"].records.values()))
+    record = next(iter(sample_source(pair.source.bulk, 50, 0)["runs"].records.values()))
     record.model = make_run("acme", "r", finished_at=None)
     filled, bare = variants(RUNS, record)
     names = {shape.wire for shape in shapes_of(RUNS.model)}
@@ -259,8 +264,8 @@ def test_variants_of_a_row_have_every_field_and_as_few_as_may_be(pair: Pair) -> 
 
 
 def test_variants_have_keys_and_parents_of_their_own_that_a_store_accepts(pair: Pair) -> None:
-    samples = sampled(pair.source.bulk, 50, 0)
-    made = made_rows(samples, lambda _: True)
+    samples = sample_source(pair.source.bulk, 50, 0)
+    made = variant_rows(samples, lambda _: True)
     pair.copy()
     for entity in COPIED:
         records = sorted(made[entity.name], key=lambda record: record.key or ())
@@ -276,12 +281,12 @@ def test_variants_have_keys_and_parents_of_their_own_that_a_store_accepts(pair: 
     assert len(parents) == len(made["triggers"])
 
 
-def test_a_row_that_no_copy_takes_is_counted_and_left_out(tmp_path: Path) -> None:
+def test_a_row_that_no_copy_includes_is_counted_and_skipped(tmp_path: Path) -> None:
     with memory_pair(tmp_path) as pair:
         fill(pair.source.storage)
         rows = stored_rows(pair.stores[0], AUDIT)
         key, row = min(rows.items())
-        plant(pair.stores[0], replace(row, document={**row.document, "occurredAt": "some day"}))
-        sample = sampled(pair.source.bulk, 50, 0)["audit"]
+        store_unchecked(pair.stores[0], replace(row, document={**row.document, "occurredAt": "some day"}))
+        sample = sample_source(pair.source.bulk, 50, 0)["audit"]
     assert (sample.unreadable, len(sample.records)) == (1, len(rows) - 1)
     assert key not in sample.records

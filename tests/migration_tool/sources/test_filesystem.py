@@ -246,7 +246,7 @@ def test_a_torn_last_line_is_counted_and_lowers_nothing(root: Path, tmp_path: Pa
         assert pair.verify().verdict == "PASS"
 
 
-def test_other_spellings_of_the_same_values_are_moved_and_told(root: Path, tmp_path: Path) -> None:
+def test_other_spellings_of_the_same_values_are_moved_and_reported(root: Path, tmp_path: Path) -> None:
     spelled = json.loads(state("spelled"))
     spelled["requestedAt"] = spelled["requestedAt"].replace("+00:00", "Z")
     (root / "state/runs/spelled.json").write_text(json.dumps(spelled, indent=4))

@@ -22,7 +22,7 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.ignored import ignored_path
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.selftest.rows import sampled
+from twinstore_backfill.selftest.rows import sample_source
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def test_types_that_no_copy_takes_lead_to_the_same_verdict_wherever_they_are(to_
     assert shares_of(answer)[0] >= RUN_COUNT // 2
 
 
-def test_what_a_copy_does_with_a_foreign_name_a_verification_says_and_a_repair_mends(
+def test_what_a_copy_does_with_a_foreign_name_is_verified_and_repaired(
     to_mongo: Migration,
 ) -> None:
     assert to_mongo("copy", "--execute").code == Exit.OK
@@ -307,7 +307,7 @@ def test_a_self_test_takes_its_sample_without_what_is_ignored(to_mongo: Migratio
     to_mongo.source["runs"].update_many({}, {"$set": {"__v": 0}})
     ignored = (ignored_path("*.__v"),)
     with open_store("scheduler", "mongo", load_settings(to_mongo.config, environ={})) as store:
-        left, taken = (sampled(store.bulk, 50, 0, paths) for paths in ((), ignored))
+        left, taken = (sample_source(store.bulk, 50, 0, paths) for paths in ((), ignored))
     assert not left["runs"].records
     assert (len(taken["runs"].records), taken["runs"].unreadable) == (7, 0)
 

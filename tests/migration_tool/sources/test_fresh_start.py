@@ -16,7 +16,7 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore_backfill.report.model import ParityReport, parse_report
 from twinstore_backfill.verify.options import Approval, VerifyOptions
-from twinstore_memory.rows import encode, plant
+from twinstore_memory.rows import encode, store_unchecked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,9 +128,9 @@ def test_a_settings_file_of_the_source_is_not_even_read(
     [
         (("--from", "none"), "--from none belongs to --start-clean"),
         (("--from", "nome", *DECISION), "nome"),
-        (("--from", "none", *DECISION, "--tenant", "acme"), "looks at the whole target"),
-        (("--from", "none", *DECISION, "--entity", "runs"), "looks at the whole target"),
-        (("--from", "none", *DECISION, "--mode", "sample"), "looks at the whole target"),
+        (("--from", "none", *DECISION, "--tenant", "acme"), "checks the whole target"),
+        (("--from", "none", *DECISION, "--entity", "runs"), "checks the whole target"),
+        (("--from", "none", *DECISION, "--mode", "sample"), "checks the whole target"),
     ],
 )
 def test_what_does_not_belong_together_is_refused(
@@ -160,7 +160,7 @@ def test_two_empty_stores_prove_nothing(tmp_path: Path) -> None:
 def test_rows_that_are_all_due_for_removal_prove_nothing(tmp_path: Path) -> None:
     with memory_pair(tmp_path) as pair:
         old = make_run("acme", "old", state=RunState.CANCELLED, created_at=AS_OF - timedelta(days=200))
-        plant(pair.stores[0], encode(RUNS, old))
+        store_unchecked(pair.stores[0], encode(RUNS, old))
         report = pair.verify()
     assert (report.verdict, report.reasons[0].split(",")[0]) == (
         "INCONCLUSIVE",

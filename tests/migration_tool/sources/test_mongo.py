@@ -209,7 +209,7 @@ def test_a_database_without_any_of_the_collections_is_refused(
     assert footprint(admin, foreign.database.name) == before
 
 
-def test_a_user_who_may_not_read_is_told_which_role_is_enough(
+def test_the_error_for_a_user_who_may_not_read_names_the_sufficient_role(
     guarded: MongoServer, command: Command, foreign: Foreign, tmp_path: Path
 ) -> None:
     fill_with_pymongo(foreign.database)
@@ -289,7 +289,7 @@ def test_absent_collections_read_as_empty(bulk: BulkPort) -> None:
             assert keys_in(bulk, reading, entity, [KeyRange()]) == []
         for single in SINGLE_READINGS:
             assert single_keys_in(bulk, single, entity, [tuple("k" for _ in entity.key)]) == []
-    assert not any(item.present for item in bulk.survey())
+    assert not any(item.present for item in bulk.inventory())
 
 
 class TestCollation:
@@ -324,7 +324,7 @@ class TestCollation:
 
     def test_the_cost_is_named(self, collated: Foreign, bulk: BulkPort) -> None:
         del collated
-        runs = next(item for item in bulk.survey() if item.entity == "runs")
+        runs = next(item for item in bulk.inventory() if item.entity == "runs")
         assert "runs has no index on {_id: 1} that compares texts by code point" in runs.warnings[0]
 
 

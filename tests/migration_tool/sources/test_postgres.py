@@ -29,7 +29,7 @@ from tests.support.copies import (
     single_keys_in,
     write_config,
 )
-from tests.support.databases import APP_ROLE, kept
+from tests.support.databases import APP_ROLE, without_retention
 from tests.support.servers import postgres_url
 from twinstore import add_scheduler_postgres_storage, load_settings
 from twinstore.catalog.keys import KeyRange
@@ -38,8 +38,8 @@ from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
 from twinstore.testing.entities import KIT, MODULE
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_postgres.bulk.snapshot import found_of
-from twinstore_postgres.bulk.survey import survey_of
+from twinstore_postgres.bulk.inventory import inventory_of
+from twinstore_postgres.bulk.snapshot import table_info
 from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.schema.comparison import SCHEMA_FILE, describe_schema, wanted_schema
 
@@ -114,7 +114,7 @@ class Foreign:
 @pytest.fixture
 def foreign(postgres_database: PostgresDatabase, postgres_server: PostgresServer) -> Iterator[Foreign]:
     """Fill a database through the service, and create a reader without any right."""
-    with add_scheduler_postgres_storage(kept(postgres_database.config)) as storage:
+    with add_scheduler_postgres_storage(without_retention(postgres_database.config)) as storage:
         fill(storage)
     role = f"reader_{uuid4().hex[:8]}"
     url = postgres_url(postgres_database.superuser_url, user=role, password="reader")
@@ -142,7 +142,7 @@ def command(
 ) -> Command:
     """Return a way to run a command from the foreign database to an empty MongoDB."""
     source = write_config(tmp_path / "source.json", foreign.settings)
-    target = write_config(tmp_path / "target.json", kept(empty_mongo_database.config))
+    target = write_config(tmp_path / "target.json", without_retention(empty_mongo_database.config))
 
     def run(name: str, *more: object) -> Answer:
         sides = ("--module", "scheduler", "--from", "postgres", "--to", "mongo")
@@ -316,7 +316,7 @@ class TestShape:
                     assert keys_in(store.bulk, reading, entity, [KeyRange()]) == []
                 for single in SINGLE_READINGS:
                     assert single_keys_in(store.bulk, single, entity, [tuple("k" for _ in entity.key)]) == []
-            assert not any(item.present for item in store.bulk.survey())
+            assert not any(item.present for item in store.bulk.inventory())
 
 
 class TestKeys:
@@ -349,8 +349,10 @@ class TestKeys:
         copied = command("copy", "--execute", "--range-size", 1, "--out", tmp_path, "--format", "json")
         totals = copied.json["totals"]
         assert (copied.code, totals["quarantined"], totals["written"]) == (Exit.INCONCLUSIVE, 2, ROWS - 1)
-        kept = [json.loads(line) for line in (tmp_path / "quarantine.ndjson").read_text().splitlines()]
-        assert sorted(str(entry["key"]) for entry in kept) == ["None", "['acme-run-5']"]
+        without_retention = [
+            json.loads(line) for line in (tmp_path / "quarantine.ndjson").read_text().splitlines()
+        ]
+        assert sorted(str(entry["key"]) for entry in without_retention) == ["None", "['acme-run-5']"]
         verified = command("verify", "--range-size", 1, "--format", "json")
         (runs,) = (item for item in verified.json["entities"] if item["entity"] == "runs")
         assert (runs["counts"]["equal"], runs["counts"]["quarantined"]) == (13, 2)
@@ -418,28 +420,28 @@ def module(
 def test_tables_of_every_kind_are_a_source_without_a_warning(
     reader: Connection, module: ModuleSpec[object]
 ) -> None:
-    found = survey_of(reader, module)
+    found = inventory_of(reader, module)
     assert [(item.entity, item.present, item.warnings) for item in found] == [
         (entity.name, True, ()) for entity in KIT.entities
     ]
 
 
 @pytest.mark.parametrize("entity", [item for item in KIT.entities if table_of(item).owned], ids=str)
-def test_a_policy_that_hides_rows_is_found_whoever_owns_them(
+def test_a_policy_that_hides_rows_is_found_regardless_of_their_owner(
     admin: Connection, reader: Connection, module: ModuleSpec[object], entity: Entity
 ) -> None:
     table = sql.Identifier(KIT.name, entity.name)
     admin.execute(sql.SQL("CREATE POLICY narrow ON {} AS RESTRICTIVE USING (false)").format(table))
     with pytest.raises(ConfigurationError, match=rf"Row-level security of {KIT.name}\.{entity.name} decides"):
-        survey_of(reader, module)
+        inventory_of(reader, module)
 
 
-def test_a_column_that_nobody_would_compare_is_named(
+def test_a_column_that_would_not_be_compared_is_named(
     admin: Connection, reader: Connection, module: ModuleSpec[object]
 ) -> None:
     admin.execute(sql.SQL("ALTER TABLE {} ADD COLUMN more text").format(table_of(NOTES).name))
     with pytest.raises(ConfigurationError, match="a column more that would be neither copied nor compared"):
-        survey_of(reader, module)
+        inventory_of(reader, module)
 
 
 def test_a_source_needs_no_version_of_its_rows(
@@ -449,7 +451,7 @@ def test_a_source_needs_no_version_of_its_rows(
         if entity.versioned:
             dropped = sql.SQL("ALTER TABLE {} DROP COLUMN row_version").format(table_of(entity).name)
             admin.execute(dropped)
-    assert all(item.present for item in survey_of(reader, module))
+    assert all(item.present for item in inventory_of(reader, module))
     with bulk.view() as view:
         assert [list(view.rows(entity, KeyRange())) for entity in KIT.entities] == [[]] * len(KIT.entities)
 
@@ -460,22 +462,22 @@ def test_a_list_of_numbers_is_read_in_its_own_width_alone(
     admin.execute("ALTER TABLE kit.notes ALTER steps TYPE int4[], ALTER seats TYPE text[]")
     wrong = r"seats as text\[\] instead of integer\[\]"
     with pytest.raises(ConfigurationError, match=rf"steps as integer\[\] instead of bigint\[\], {wrong}"):
-        survey_of(reader, module)
+        inventory_of(reader, module)
 
 
-def test_keys_may_be_null_where_nobody_forbids_it(admin: Connection, bulk: BulkPort) -> None:
+def test_keys_may_be_null_where_no_constraint_forbids_it(admin: Connection, bulk: BulkPort) -> None:
     del bulk
     table = table_of(COUNTERS)
-    found = found_of(admin, table)
+    found = table_info(admin, table)
     assert found is not None
     assert not found.nullable
     admin.execute(sql.SQL("DROP TABLE {} CASCADE").format(table.name))
-    assert found_of(admin, table) is None
+    assert table_info(admin, table) is None
     admin.execute("CREATE FOREIGN DATA WRAPPER elsewhere")
     admin.execute("CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere")
     key = sql.SQL(", ").join(sql.SQL("{} text NOT NULL").format(column.term()) for column in table.key)
     # What a foreign table says of its columns holds only where its server says so too.
     admin.execute(sql.SQL("CREATE FOREIGN TABLE {} ({}) SERVER elsewhere").format(table.name, key))
-    found = found_of(admin, table)
+    found = table_info(admin, table)
     assert found is not None
     assert found.nullable

@@ -100,14 +100,14 @@ def test_collation_validator_indexes_and_ttl_of_their_own_stay_as_they_are(
     assert footprint(admin, database.name) == before
 
 
-def test_a_ttl_by_another_instant_is_told_before_it_is_felt(foreign: Foreign) -> None:
+def test_a_ttl_by_another_instant_is_reported_before_it_takes_effect(foreign: Foreign) -> None:
     foreign.database["runs"].create_index("createdAt", expireAfterSeconds=900 * DAY)
     foreign.database["audit"].create_index("seenAt", expireAfterSeconds=3600)
     foreign.database["runs"].create_index("finishedAt", expireAfterSeconds=180 * DAY)
     foreign.database["runs"].insert_many(foreign_runs("acme", 2))
     with foreign.pair() as pair:
-        told = [item for survey in pair.source.bulk.survey() for item in survey.warnings]
-        (age,) = {item.removed_after for item in pair.source.bulk.survey() if item.entity == "runs"}
+        told = [item for inventory in pair.source.bulk.inventory() for item in inventory.warnings]
+        (age,) = {item.removed_after for item in pair.source.bulk.inventory() if item.entity == "runs"}
     assert age == timedelta(days=180)
     assert [item.partition(" by itself, ")[2].partition(";")[0] for item in told if "by itself" in item] == [
         "77,760,000 s after their createdAt",

@@ -11,8 +11,8 @@ import pytest
 
 from twinstore_backfill.process import memory
 from twinstore_backfill.verify.digest_ranges import DigestReader
-from twinstore_backfill.verify.turns import LARGE_BYTES
-from twinstore_mongo.bulk.digests import UNASKED_BYTES
+from twinstore_backfill.verify.memory_lock import LARGE_BYTES
+from twinstore_mongo.bulk.digests import EXHAUST_BYTES
 
 PAGE: Final = 4096
 # PR_SET_THP_DISABLE of linux/prctl.h.
@@ -26,7 +26,7 @@ BLOCKS: Final = 3
 PROGRAM: Final = f"""
 import ctypes, resource, sys
 from threading import Thread
-from twinstore_backfill.process.memory import give_memory_back, small_batches_kept
+from twinstore_backfill.process.memory import limit_cached_memory, cache_small_batch_memory
 
 # Huge pages would come with one fault for all of their pages.
 ctypes.CDLL(None).prctl({NO_HUGE_PAGES}, 1, 0, 0, 0)
@@ -43,9 +43,9 @@ def pages():
     thread.join()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-give_memory_back()
+limit_cached_memory()
 before = pages()
-with small_batches_kept():
+with cache_small_batch_memory():
     kept = pages()
 print(before, kept, pages())
 """
@@ -61,7 +61,7 @@ def pages(size: int) -> list[int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told")
 def test_the_memory_of_small_batches_is_kept_for_the_next_ones() -> None:
-    before, kept, after = pages(UNASKED_BYTES)
+    before, kept, after = pages(EXHAUST_BYTES)
     assert kept * 4 < min(before, after)
 
 
@@ -89,13 +89,13 @@ def reading(monkeypatch: pytest.MonkeyPatch, *largest: int | None) -> list[tuple
 
 
 LARGE: Final = (memory.LARGE_BLOCK, memory.LARGE_BLOCK)
-SMALL: Final = (memory.LARGE_BLOCK, memory.KEPT_OF_SMALL)
+SMALL: Final = (memory.LARGE_BLOCK, memory.SMALL_CACHED_BYTES)
 
 
 def test_what_reads_digests_keeps_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     told = reading(monkeypatch, 700, LARGE_BYTES - 1)
     assert told[:4] == [SMALL, (0, 0), (0, 0), LARGE]
-    assert UNASKED_BYTES < memory.LARGE_BLOCK < memory.KEPT_OF_SMALL
+    assert EXHAUST_BYTES < memory.LARGE_BLOCK < memory.SMALL_CACHED_BYTES
 
 
 @pytest.mark.parametrize("largest", [LARGE_BYTES, None])

@@ -21,7 +21,7 @@ from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.verify.findings import field_of
-from twinstore_memory.rows import encode, plant, stored_rows
+from twinstore_memory.rows import encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,9 @@ def test_every_row_that_differs_is_a_line_with_its_paths_and_digests(
     pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(MANY):
-        plant(pair.stores[1], encode(RUNS, make_run("acme", f"extra-{number:03}", created_at=at(number))))
+        store_unchecked(
+            pair.stores[1], encode(RUNS, make_run("acme", f"extra-{number:03}", created_at=at(number)))
+        )
     change(pair.stores[1], RUNS, "acme-run-1", createdAt=at(-5))
     answer = invoke(capsys, *verify(pair, tmp_path, "--out", tmp_path))
     assert answer.code == Exit.DIFFERENT
@@ -100,7 +102,7 @@ def test_a_target_row_under_the_key_of_a_source_row_that_no_copy_takes_is_stale(
 def test_what_no_copy_takes_is_named_with_its_reason(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
     document = {**row.document, "id": "new", "state": "odd"}
-    plant(pair.stores[0], replace(row, key=("new",), document=document))
+    store_unchecked(pair.stores[0], replace(row, key=("new",), document=document))
     report = pair.verify()
     runs = next(entity for entity in report.entities if entity.entity == "runs")
     assert report.verdict == "INCONCLUSIVE"

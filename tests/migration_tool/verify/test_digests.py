@@ -34,14 +34,14 @@ from twinstore_backfill.report.texts import proved_text
 from twinstore_backfill.report.writing import ReportFormat, render
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify import partition as dividing
-from twinstore_backfill.verify.digest_ranges import Ahead, Proof
+from twinstore_backfill.verify.digest_ranges import Proof, ReadAheadLimit
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.lists import ListTask
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_backfill.verify.partition import EarlyCuts, Partition, partition, readers_of
-from twinstore_backfill.verify.tasks import RestTask
+from twinstore_backfill.verify.tasks import OpenPartsTask
 from twinstore_memory.bulk import MemoryBulk, MemoryView
-from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows
+from twinstore_memory.rows import DocumentRow, encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -143,7 +143,7 @@ def test_wild_stores_give_the_same_report_and_the_same_findings(
         run = make_run(TENANTS[number % 3], f"old-{number}", created_at=ended - timedelta(hours=1))
         old = moved(run, RunState.CANCELLED).evolve(finished_at=ended)
         for store in pair.stores[: 1 + number % 2]:
-            plant(store, encode(RUNS, old))
+            store_unchecked(store, encode(RUNS, old))
     for store in pair.stores:
         for name, key in ((RUNS, "run-{:02}"), (AUDIT, "acme-audit-{}"), (SCHEDULES, "wayne-schedule-{}")):
             for _ in range(5):
@@ -152,7 +152,7 @@ def test_wild_stores_give_the_same_report_and_the_same_findings(
     for number in random_.sample(range(60), 4):
         row = stored_rows(pair.stores[0], RUNS)[f"run-{number:02}",]
         document = {**row.document, "id": f"stray-{number}"} | ({"unknown": 1} if number % 2 else {})
-        plant(pair.stores[0], DocumentRow(RUNS, (f"stray-{number}",), document, row.markers))
+        store_unchecked(pair.stores[0], DocumentRow(RUNS, (f"stray-{number}",), document, row.markers))
     report = assert_alike(pair, monkeypatch)
     kinds = sum((Counter(entity.counts.model_dump()) for entity in report.entities), Counter[str]())
     assert {"missing", "different", "quarantined", "expired_source", "expired_target"} <= set(+kinds)
@@ -300,7 +300,7 @@ def test_each_run_draws_a_key_that_both_sides_use(pair: MemoryPair, monkeypatch:
     assert reports[0].envelope.without_digests == reports[1].envelope.without_digests
 
 
-def test_lists_are_compared_beside_the_ranges_and_again_where_a_row_of_the_target_is_larger(
+def test_lists_are_compared_with_the_ranges_and_again_where_a_row_of_the_target_is_larger(
     pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -372,9 +372,9 @@ def test_digests_are_not_read_far_ahead_of_the_rows_that_are_compared(
     pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[tuple[str, str]] = []
-    honest = RestTask.run
+    honest = OpenPartsTask.run
 
-    def run(self: RestTask, context: VerifyContext) -> RangeResult:
+    def run(self: OpenPartsTask, context: VerifyContext) -> RangeResult:
         order.append(("compared", self.proved.entity))
         return honest(self, context)
 
@@ -382,9 +382,9 @@ def test_digests_are_not_read_far_ahead_of_the_rows_that_are_compared(
         order.append(("digested", entity.name))
         return digests_of_rows(view, entity, bounds, **given)
 
-    monkeypatch.setattr(RestTask, "run", run)
+    monkeypatch.setattr(OpenPartsTask, "run", run)
     monkeypatch.setattr(MemoryView, "digests", digests)
-    monkeypatch.setattr("twinstore_backfill.verify.digest_ranges.MOST_AHEAD", 0)
+    monkeypatch.setattr("twinstore_backfill.verify.digest_ranges.MAX_READ_AHEAD", 0)
     assert compared(pair)[0].verdict == "PASS"
     names = [name for name, _ in groupby(name for _, name in order)]
     assert len(names) == len(set(names)) > 3
@@ -420,7 +420,7 @@ def test_the_source_is_cut_while_both_sides_count(
     assert shares(report).row_by_row == 0
 
 
-def test_a_cut_that_nobody_waits_for_ends(pair: MemoryPair) -> None:
+def test_a_cut_without_a_waiting_caller_ends(pair: MemoryPair) -> None:
     with EarlyCuts(pair.source.bulk) as cuts:
         cuts.begin(RUNS, None, 3)
         cuts.begin(RUNS, None, 3)
@@ -439,7 +439,7 @@ def test_a_cut_that_nobody_waits_for_ends(pair: MemoryPair) -> None:
 
 
 def test_readings_begin_in_their_order_while_they_have_few_cells_together() -> None:
-    ahead, begun = Ahead(10), [Event() for _ in range(4)]
+    ahead, begun = ReadAheadLimit(10), [Event() for _ in range(4)]
     readings = [object() for _ in begun]
     for reading, cells in zip(readings, (100, 5, 5, 1), strict=True):
         ahead.expect(reading, cells)
@@ -472,12 +472,12 @@ def test_an_expired_row_of_a_source_that_is_not_judged_is_looked_at(
     ended = long_ago(400)
     run = make_run("acme", "old", created_at=ended - timedelta(hours=1))
     row = encode(RUNS, moved(run, RunState.CANCELLED).evolve(finished_at=ended))
-    plant(pair.stores[0], DocumentRow(RUNS, row.key, {**row.document, "unknown": 1}, row.markers))
+    store_unchecked(pair.stores[0], DocumentRow(RUNS, row.key, {**row.document, "unknown": 1}, row.markers))
     target = pair.target.bulk.identity
     monkeypatch.setattr(
         MemoryBulk,
         "digestible",
-        lambda port, _entity: Digestible.JUDGED if port.identity == target else Digestible.ROWS,
+        lambda port, _entity: Digestible.PREVALIDATED if port.identity == target else Digestible.ROWS,
     )
     report = assert_alike(pair, monkeypatch, entities=("runs",))
     assert [entity.counts.quarantined for entity in report.entities] == [1]

@@ -146,7 +146,7 @@ def test_dates_go_there_and_back_and_every_byte_is_as_before(
         assert pair.copy().totals.all()["written"] == 0
 
 
-def test_an_object_of_that_form_is_copied_as_it_reads_and_told_as_an_equivalence(
+def test_an_object_of_that_form_is_copied_as_it_reads_and_reported_as_an_equivalence(
     settings: dict[str, object], logs: Collection[Document], tables: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     with forward(settings, tmp_path) as pair:
@@ -172,7 +172,7 @@ def test_an_object_of_that_form_is_copied_as_it_reads_and_told_as_an_equivalence
     ]
 
 
-def test_a_date_outside_the_years_of_the_models_is_kept_back_with_its_bytes(
+def test_a_date_outside_the_years_of_the_models_is_quarantined_with_its_bytes(
     settings: dict[str, object], logs: Collection[Document], tmp_path: Path
 ) -> None:
     with forward(settings, tmp_path) as pair:
@@ -205,7 +205,7 @@ WRONG_IN_TABLES: Final[dict[str, object]] = {
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_whatever_else_stands_in_the_target_is_named_and_written_anew(
+def test_anything_else_in_the_target_is_named_and_rewritten(
     direction: str,
     settings: dict[str, object],
     logs: Collection[Document],
@@ -382,7 +382,7 @@ WRONG_LISTS_IN_TABLES: Final[dict[str, tuple[str, str, str]]] = {
 }
 
 
-def test_a_document_that_is_stored_otherwise_is_named_and_written_anew(sides: Sides) -> None:
+def test_a_document_that_is_stored_differently_is_named_and_rewritten(sides: Sides) -> None:
     sides.fill(sides.tables)
     copy(sides.tables.bulk, sides.documents.bulk)
     for field, value, path in WRONG_LISTS_IN_DOCUMENTS.values():
@@ -390,7 +390,7 @@ def test_a_document_that_is_stored_otherwise_is_named_and_written_anew(sides: Si
         assert_named_and_repaired(sides.tables.bulk, sides.documents.bulk, path)
 
 
-def test_a_row_that_is_stored_otherwise_is_named_and_written_anew(sides: Sides) -> None:
+def test_a_row_that_is_stored_differently_is_named_and_rewritten(sides: Sides) -> None:
     sides.fill(sides.documents)
     copy(sides.documents.bulk, sides.tables.bulk)
     for field, value, path in WRONG_LISTS_IN_TABLES.values():
@@ -407,7 +407,7 @@ def assert_named_and_repaired(source: BulkPort, target: BulkPort, path: str) -> 
     assert_equal(source, target)
 
 
-def test_what_models_read_all_the_same_is_copied_and_told(sides: Sides) -> None:
+def test_what_models_can_read_anyway_is_copied_and_reported(sides: Sides) -> None:
     sides.fill(sides.documents)
     sides.set_in_note("steps", [0, 1.0, Int64(-1)])
     assert copy(sides.documents.bulk, sides.tables.bulk) == []
@@ -433,7 +433,7 @@ def test_the_text_of_arrays_is_that_of_the_server(sides: Sides) -> None:
         assert sorted(lines) == sorted(stored_lines(sides.admin, NOTES))
 
 
-def test_what_no_model_reads_is_kept_back_with_its_text(sides: Sides) -> None:
+def test_what_no_model_reads_is_quarantined_with_its_text(sides: Sides) -> None:
     sides.fill(sides.tables)
     for text in ("{0,NULL}", "{{0,1},{2,3}}", "[0:1]={0,NULL}"):
         sides.set_in_row("steps", text)

@@ -152,7 +152,7 @@ def test_what_follows_from_an_ignored_field_counts_under_its_own_name(tmp_path: 
         ("runs.legacy", "--ignore-unknown"),
     ],
 )
-def test_what_tells_a_row_and_what_is_no_field_is_refused(path: str, problem: str) -> None:
+def test_what_identifies_a_row_and_what_is_no_field_is_refused(path: str, problem: str) -> None:
     with pytest.raises(ValidationError) as caught:
         check_ignored_fields(ignored_fields([path], {}), SCHEDULER.entities)
     assert problem in caught.value.message
@@ -168,7 +168,7 @@ def test_no_key_and_no_tenant_of_any_entity_can_be_ignored() -> None:
 
 
 def test_a_fresh_start_looks_at_everything() -> None:
-    with pytest.raises(ValidationError, match="--start-clean looks at the whole target"):
+    with pytest.raises(ValidationError, match="--start-clean checks the whole target"):
         VerifyOptions(approval=Approval("new", "olga"), **ignoring("runs.stats"))
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.copies import Answer, MemoryPair, fill, invoke, memory_pair
 from twinstore.scheduler.catalog import RUNS
 from twinstore_backfill.outcome import Exit
-from twinstore_memory.rows import plant, stored_rows
+from twinstore_memory.rows import store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
             row = stored_rows(store, RUNS)[f"acme-run-{number}",]
             stats = {**cast("dict[str, object]", row.document["stats"]), "old": 7}
             left = {**row.document, "legacy": {"a": [1, None]}, "stats": stats}
-            plant(store, replace(row, document=left))
+            store_unchecked(store, replace(row, document=left))
         yield pair
 
 
@@ -102,10 +102,10 @@ def test_one_such_row_is_shown_as_equal(run: Run, tmp_path: Path) -> None:
     assert run("diff", *row, job_file=job).json["verdict"] == "equal"
 
 
-def test_what_differs_beside_them_is_still_found(run: Run, pair: MemoryPair) -> None:
+def test_other_differences_are_still_found(run: Run, pair: MemoryPair) -> None:
     assert run("copy", "--execute", *PATHS).code == Exit.OK
     row = stored_rows(pair.stores[1], RUNS)["acme-run-3",]
-    plant(pair.stores[1], replace(row, document={**row.document, "scheduleId": "other"}))
+    store_unchecked(pair.stores[1], replace(row, document={**row.document, "scheduleId": "other"}))
     answer = run("verify", *PATHS)
     assert answer.code == Exit.DIFFERENT
     (runs,) = (item for item in answer.json["entities"] if item["entity"] == "runs")

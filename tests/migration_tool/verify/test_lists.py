@@ -13,7 +13,7 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.verify import lists, sampling
 from twinstore_backfill.verify.checks import read_groups
 from twinstore_backfill.verify.lists import ListTask
-from twinstore_backfill.verify.sampling import LARGEST, LIST_TENANTS, ChosenTenants, tenants_for_lists
+from twinstore_backfill.verify.sampling import LARGEST, LIST_TENANTS, TenantSelection, tenants_for_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
 
 def test_few_tenants_are_all_chosen_and_of_many_the_largest_with_a_seeded_choice() -> None:
     rows = {f"t-{number:04}": 5 for number in range(LIST_TENANTS)}
-    assert tenants_for_lists(rows, 1) == ChosenTenants(tuple(sorted(rows)))
+    assert tenants_for_lists(rows, 1) == TenantSelection(tuple(sorted(rows)))
     large = {f"large-{number:02}": 1000 + number for number in range(LARGEST)}
     many = {f"t-{number:04}": 5 for number in range(3000)} | large
     chosen = tenants_for_lists(many, 1)

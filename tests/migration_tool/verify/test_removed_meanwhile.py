@@ -31,7 +31,7 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
-from twinstore_backfill.retention import is_due
+from twinstore_backfill.retention import is_expired
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_backfill.verify.ranges import ServerTime, counted_rows, sampled_rows
@@ -274,13 +274,13 @@ def test_the_other_conditions_of_retention_count_too() -> None:
         content = b'{"doc":{"level":"%s"},"storage":{}}' % level.encode()
         return ScanRow(("n",), Tenant("acme"), content, expires=limit - timedelta(days=1))
 
-    assert is_due(NOTES, note("low"), limit)
-    assert not is_due(NOTES, note("high"), limit)
-    assert not is_due(NOTES, note("low"), limit - timedelta(days=2))
-    assert not is_due(NOTES, note("low"), None)
+    assert is_expired(NOTES, note("low"), limit)
+    assert not is_expired(NOTES, note("high"), limit)
+    assert not is_expired(NOTES, note("low"), limit - timedelta(days=2))
+    assert not is_expired(NOTES, note("low"), None)
 
 
-def test_rows_that_a_scan_left_out_are_not_taken_for_removed_ones() -> None:
+def test_rows_that_a_scan_skipped_are_not_taken_for_removed_ones() -> None:
     assert counted_rows((10, 10), (8, 10), (8, 10)) == (8, 10)
     assert counted_rows((10, 10), (7, 10), (8, 10)) == (8, 10)
     # Still there afterwards, so the scan did not see them.

@@ -56,7 +56,7 @@ def change(database: PostgresDatabase, statement: str) -> None:
         ("policy_jobs", "tenant_id = 'umbrella'"),
     ],
 )
-def test_one_under_the_key_or_tenant_of_another_is_kept_back(
+def test_one_under_the_key_or_tenant_of_another_is_quarantined(
     table: str, change_of: str, pair: Pair, postgres_database: PostgresDatabase
 ) -> None:
     change(postgres_database, f"UPDATE scheduler.{table} SET {change_of}")  # noqa: S608  # of the test
@@ -66,7 +66,7 @@ def test_one_under_the_key_or_tenant_of_another_is_kept_back(
     assert (report.verdict, entity_of(report, table).counts.quarantined) == ("INCONCLUSIVE", 1)
 
 
-def test_nobody_is_shown_the_job_of_another_tenant(postgres_database: PostgresDatabase, pair: Pair) -> None:
+def test_the_job_of_another_tenant_is_never_shown(postgres_database: PostgresDatabase, pair: Pair) -> None:
     del pair
     change(postgres_database, "UPDATE scheduler.policy_jobs SET tenant_id = 'umbrella'")
     with (

@@ -12,8 +12,8 @@ from pymongo import MongoClient
 
 from tests.migration_tool.copy.test_pairs import Places, fill_module, opened, places
 from tests.support.copies import AS_OF, COPIED, MemoryPair, Pair, fill, invoke, write_config
-from tests.support.databases import kept
-from twinstore.catalog.entity import Entity, LifeInCopy
+from tests.support.databases import without_retention
+from twinstore.catalog.entity import CopyPolicy, Entity
 from twinstore.catalog.keys import KeyRange
 from twinstore.config import load_settings
 from twinstore.errors import ValidationError
@@ -67,7 +67,7 @@ def keys_of(port: BulkPort, entity: Entity) -> list[Key]:
     """Return the keys of an entity in order."""
     with port.view() as view:
         rows = [row for batch in view.rows(entity, KeyRange()) for row in batch]
-    return [row.key for row in rows if row.key is not None and row.key not in entity.kept_apart]
+    return [row.key for row in rows if row.key is not None and row.key not in entity.local_keys]
 
 
 def texts(key: Key) -> tuple[str, ...]:
@@ -125,7 +125,9 @@ def test_each_entity_of_each_module_is_copied_part_by_part_between_servers(
 ) -> None:
     with opened(module, places(source), places(target), tmp_path / "out") as pair:
         fill_module(module, cast("Any", pair.source.storage))
-        entities = [item for item in pair.source.bulk.entities() if item.life is not LifeInCopy.LEFT_OUT]
+        entities = [
+            item for item in pair.source.bulk.entities() if item.copy_policy is not CopyPolicy.LEFT_OUT
+        ]
         check_parts(pair, entities)
         assert (pair.verify().verdict, pair.copy().totals.all()["written"]) == ("PASS", 0)
 
@@ -190,7 +192,7 @@ def test_rows_of_a_period_are_copied_and_proved_of_every_entity(pair: Pair) -> N
 def test_a_date_in_any_form_is_the_same_for_copy_and_comparison(
     places: Places, mongo_database: MongoDatabase, tmp_path: Path
 ) -> None:
-    mongo = "mongo", load_settings(kept(mongo_database.config), environ={})
+    mongo = "mongo", load_settings(without_retention(mongo_database.config), environ={})
     with opened("scheduler", mongo, places("memory"), tmp_path / "out") as pair:
         fill(pair.source.storage, ["acme"])
         edge, reports = at(2), []
@@ -282,7 +284,7 @@ def test_a_part_is_a_job_of_its_own_and_the_whole_copies_the_rest(pair: Pair) ->
     assert cast("dict[str, str]", again.job)["id"] == first.job["id"]
 
 
-def test_the_status_says_what_a_complete_copy_left_out(
+def test_the_status_says_what_a_complete_copy_skipped(
     pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair.copy(tenants=("acme",), ignored=(IgnoredPath("runs", ("legacy",), None),))

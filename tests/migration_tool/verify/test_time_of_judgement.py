@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pytest
 
 from tests.support.copies import AS_OF, MemoryPair, invoke, rows_of, write_config
-from tests.support.databases import kept
+from tests.support.databases import without_retention
 from twinstore.clock import FixedClock
 from twinstore.errors import ValidationError
 from twinstore.models.json_text import format_timestamp
@@ -80,7 +80,7 @@ def config(
     for database in (mongo_database, postgres_database):
         persistence |= cast("dict[str, Any]", database.config["Persistence"])
     settings: dict[str, object] = {"Persistence": {**persistence, "Scheduler": sides[0]}}
-    return write_config(tmp_path / "settings.json", kept(settings))
+    return write_config(tmp_path / "settings.json", without_retention(settings))
 
 
 @pytest.mark.parametrize("command", [("plan",), ("copy",), ("copy", "--execute"), ("verify",)], ids="".join)

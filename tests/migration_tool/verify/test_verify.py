@@ -21,10 +21,10 @@ from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.verify.expected import Expected, Expecting, changes, differing_paths
+from twinstore_backfill.verify.expected import Expected, RowExpectation, changes, differing_paths
 from twinstore_backfill.verify.ranges import keyed
 from twinstore_backfill.verify.set_digest import Digest, document_number
-from twinstore_memory.rows import DocumentRow, encode, plant, stored_rows, table
+from twinstore_memory.rows import DocumentRow, encode, store_unchecked, stored_rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def change(store: MemoryDatabase, entity: Entity, key: str | int, **changes: obj
     """Change stored values past every rule; ``None`` removes one."""
     row = stored_rows(store, entity)[key,]
     document = {**row.document, **changes}
-    plant(
+    store_unchecked(
         store,
         DocumentRow(
             entity,
@@ -93,7 +93,7 @@ def test_equal_stores_pass_every_check(pair: MemoryPair) -> None:
 def test_a_document_in_quarantine_may_name_a_tenant_that_no_call_accepts(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[0], RUNS)["acme-run-1",]
     document = {**row.document, "id": "stray", "tenantId": "a:b"}
-    plant(pair.stores[0], DocumentRow(RUNS, ("stray",), document, row.markers))
+    store_unchecked(pair.stores[0], DocumentRow(RUNS, ("stray",), document, row.markers))
     report = pair.verify()
     assert report.verdict == "INCONCLUSIVE"
     assert entity_of(report, "runs").counts.missing == 0
@@ -103,7 +103,7 @@ def test_one_changed_one_missing_and_one_extra_row_are_named_with_paths(pair: Me
     target = pair.stores[1]
     change(target, SCHEDULES, "acme-schedule-1", name="Renamed", whenCron="5 * * * *")
     remove(target, RUNS, "umbrella-run-3")
-    plant(target, encode(AUDIT, _audit_like(pair, "zzz-last")))
+    store_unchecked(target, encode(AUDIT, _audit_like(pair, "zzz-last")))
     report = pair.verify()
     assert (report.verdict, report.exit_code, report.cutover_ready) == ("FAIL", 1, False)
     (different,) = entity_of(report, "schedules").different.shown
@@ -124,7 +124,7 @@ def _audit_like(pair: MemoryPair, key: str) -> CanonicalModel:
 
 def test_lists_are_capped_but_count_truly(pair: MemoryPair) -> None:
     for number in range(130):
-        plant(pair.stores[1], encode(RUNS, make_run("acme", f"extra-{number:03}")))
+        store_unchecked(pair.stores[1], encode(RUNS, make_run("acme", f"extra-{number:03}")))
     extra = entity_of(pair.verify(), "runs").extra
     assert (extra.count, len(extra.shown)) == (130, 100)
     assert [item.key for item in extra.shown] == sorted(item.key for item in extra.shown if item.key)
@@ -133,7 +133,9 @@ def test_lists_are_capped_but_count_truly(pair: MemoryPair) -> None:
 def test_a_soft_deleted_schedule_must_be_deleted_on_both_sides(pair: MemoryPair) -> None:
     target = pair.stores[1]
     row = stored_rows(target, SCHEDULES)["acme-schedule-2",]
-    plant(target, DocumentRow(SCHEDULES, row.key, row.document, {**row.markers, "deletedBy": "eve"}))
+    store_unchecked(
+        target, DocumentRow(SCHEDULES, row.key, row.document, {**row.markers, "deletedBy": "eve"})
+    )
     (different,) = entity_of(pair.verify(), "schedules").different.shown
     assert different.paths == ("storage.deletedBy",)
 
@@ -149,7 +151,7 @@ def test_a_null_for_a_missing_value_a_key_case_and_a_millisecond_are_seen(pair: 
     assert paths["acme-run-4"] == ("doc (cannot be decoded in target)", "doc.Error (only in target)")
 
 
-def test_spellings_where_nobody_looks_are_equal_and_counted(pair: MemoryPair) -> None:
+def test_spellings_without_a_difference_in_meaning_are_equal_and_counted(pair: MemoryPair) -> None:
     change(pair.stores[0], SCHEDULES, "acme-schedule-1", createdAt="2025-10-26T14:05:00Z")
     change(pair.stores[0], AUDIT, "acme-audit-0", message=" told ")
     change(pair.stores[0], AUDIT, "acme-audit-1", metadata={"KEY": "v"})
@@ -208,9 +210,9 @@ def test_a_document_that_only_the_target_cannot_read_is_different(pair: MemoryPa
     assert different.paths[0] == "doc (cannot be decoded in target)"
 
 
-def test_expired_rows_are_left_out_on_both_sides_and_counted(pair: MemoryPair) -> None:
+def test_expired_rows_are_skipped_on_both_sides_and_counted(pair: MemoryPair) -> None:
     old = make_run("acme", "old", state=RunState.CANCELLED, created_at=AS_OF - timedelta(days=200))
-    plant(pair.stores[0], encode(RUNS, old))
+    store_unchecked(pair.stores[0], encode(RUNS, old))
     report = pair.verify()
     assert report.verdict == "PASS"
     assert entity_of(report, "runs").counts.expired_source == 1
@@ -221,7 +223,7 @@ def test_an_expired_row_that_no_copy_takes_leaves_the_proof_open(pair: MemoryPai
         RUNS, make_run("acme", "old", state=RunState.CANCELLED, created_at=AS_OF - timedelta(days=200))
     )
     late = {**old.document, "createdAt": AS_OF}
-    plant(pair.stores[0], DocumentRow(RUNS, old.key, late))
+    store_unchecked(pair.stores[0], DocumentRow(RUNS, old.key, late))
     report = pair.verify()
     assert (report.verdict, report.cutover_ready) == ("INCONCLUSIVE", False)
     assert entity_of(report, "runs").quarantined.count == 1
@@ -229,7 +231,7 @@ def test_an_expired_row_that_no_copy_takes_leaves_the_proof_open(pair: MemoryPai
 
 def test_rows_without_a_text_key_in_the_target_are_extra(pair: MemoryPair) -> None:
     row = stored_rows(pair.stores[1], RUNS)["acme-run-1",]
-    plant(pair.stores[1], DocumentRow(RUNS, NO_TEXT, row.document, {}))
+    store_unchecked(pair.stores[1], DocumentRow(RUNS, NO_TEXT, row.document, {}))
     report = pair.verify()
     assert report.verdict == "FAIL"
     assert [item.key for item in entity_of(report, "runs").extra.shown] == [None]
@@ -309,10 +311,10 @@ class TestSample:
         assert digests(1) == digests(1)
         assert digests(1) != digests(2)
 
-    def test_counts_stay_full_beside_expired_and_undecodable_rows(self, pair: MemoryPair) -> None:
+    def test_counts_stay_full_despite_expired_and_undecodable_rows(self, pair: MemoryPair) -> None:
         old = make_run("acme", "old", state=RunState.CANCELLED, created_at=AS_OF - timedelta(days=200))
-        plant(pair.stores[0], encode(RUNS, old))
-        plant(
+        store_unchecked(pair.stores[0], encode(RUNS, old))
+        store_unchecked(
             pair.stores[0],
             DocumentRow(
                 RUNS,
@@ -387,19 +389,19 @@ def test_paths_name_places_and_types_but_no_values() -> None:
 
 @pytest.mark.parametrize("entity", [SCHEDULES, TRIGGERS, RUNS, IMPACT_SNAPSHOTS, AUDIT])
 def test_the_fast_way_to_judge_a_content_agrees_with_the_slow_one(pair: MemoryPair, entity: Entity) -> None:
-    expecting = Expecting(entity)
+    expectation = RowExpectation(entity)
     with pair.source.bulk.view() as view:
         rows = [row for batch in view.rows(entity, KeyRange()) for row in batch]
     for row in rows:
-        expected = expecting.of(row)
-        assert expecting.accepts(row.content)
+        expected = expectation.of(row)
+        assert expectation.accepts(row.content)
         assert isinstance(expected, Expected)
         assert (expected.content, expected.changes) == (row.content, ())
         broken = replace(row, content=row.content.replace(b'"tenantId":"', b'"tenantId":"a:', 1))
-        assert expecting.accepts(broken.content) == isinstance(expecting.of(broken), Expected)
+        assert expectation.accepts(broken.content) == isinstance(expectation.of(broken), Expected)
 
 
-def test_names_that_fall_together_in_a_large_map_are_told_in_no_time() -> None:
+def test_names_that_collide_in_a_large_map_are_reported_quickly() -> None:
     given = {f"K{number}": "v" for number in range(20_000)} | {"a": "1", "A": "2"}
     stored = {name.casefold(): value for name, value in given.items() if name != "A"}
     kinds = Counter(change.kind for change in changes({"doc": {"m": given}}, {"doc": {"m": stored}}))

@@ -15,7 +15,7 @@ from twinstore.catalog.entity import Entity, Module
 from twinstore.catalog.keys import text
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenancy
-from twinstore.plugins.checks import ListQuery, whole
+from twinstore.plugins.checks import ListQuery, single_page
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.storage.module import ModuleStorage
 
@@ -91,7 +91,7 @@ class LibraryLists:
         del source
         yield ListQuery(
             f"the first book of {tenant}",
-            lambda side, _: whole(
+            lambda side, _: single_page(
                 [found] if (found := side.books.get(tenant, "first")) else [], lambda book: (book.id,)
             ),
             ("books",),

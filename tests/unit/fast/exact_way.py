@@ -70,7 +70,7 @@ class Oracle:
 
     def record(self, raw: bytes) -> Record:
         """Return the record of a document."""
-        return self._exporter.cautious(raw)
+        return self._exporter.careful_record(raw)
 
     def wrong(self, raw: bytes, row: bytes) -> str:
         """Return what is wrong with a packed row of a document; nothing is for an empty answer."""

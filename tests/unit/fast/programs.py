@@ -51,7 +51,7 @@ def _lines(entity: Entity) -> Iterator[str]:
     owner = "-" if program.tenant is None else program.slots[program.tenant].name
     expires = "-" if program.expires is None else program.slots[program.expires].name
     where = " and ".join(
-        f"{program.slots[item.slot].name} in {list(item.numbers)}" for item in program.due_where
+        f"{program.slots[item.slot].name} in {list(item.numbers)}" for item in program.expiry_conditions
     )
     or_none = " or none" if program.tenant_may_lack else ""
     yield f"key {key}; tenant {owner}{or_none}; expires {expires} {where}".rstrip()

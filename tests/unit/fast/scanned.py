@@ -16,16 +16,16 @@ from tests.support.copies import numbered_row
 from tests.support.digests import cell_of
 from tests.support.hostile_documents import changed, packed, parsed
 from tests.support.hostile_rows import changed as changed_value
-from tests.support.hostile_rows import drop_rules, plant_rows
+from tests.support.hostile_rows import drop_rules, insert_hostile_rows
 from twinstore.bulk.port import Record
-from twinstore.bulk.rows import NOTHING_BESIDE, Cell, has_marks
+from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, Cell, has_marks
 from twinstore.catalog.keys import KeyRange
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
-from twinstore_backfill.retention import is_due
+from twinstore_backfill.retention import is_expired
 from twinstore_mongo.mapping.codec import codec_of
-from twinstore_postgres.bulk.digests import why_no_digests
+from twinstore_postgres.bulk.digests import no_digests_reason
 from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MODULES: Final = (SCHEDULER_EXAMPLES, TRACKING_EXAMPLES, TASKRUNNER_EXAMPLES)
 DIGESTED: Final[tuple[Example, ...]] = tuple(
-    example for module in MODULES for example in module.examples if why_no_digests(example.entity) is None
+    example for module in MODULES for example in module.examples if no_digests_reason(example.entity) is None
 )
 """The entities for which stores compute digests."""
 NAMES: Final = tuple(example.entity.name for example in DIGESTED)
@@ -85,7 +85,7 @@ def plant_hostile_rows(url: str, port: BulkPort, example: Example, count: int, s
         )
         statement = sql.SQL("SELECT {} FROM {}").format(names, table_of(entity).name)
         lines = connection.execute(statement).fetchall()
-        plant_rows(connection, entity, (changed_line(rng, entity, line) for line in lines))
+        insert_hostile_rows(connection, entity, (changed_line(rng, entity, line) for line in lines))
 
 
 def changed_line(rng: Random, entity: Entity, line: Sequence[str | None]) -> tuple[str | None, ...]:
@@ -112,7 +112,7 @@ def is_plain(row: ScanRow) -> bool:
     return (
         row.key is not None
         and row.error is None
-        and row.beside == NOTHING_BESIDE
+        and row.beside == NO_ADDITIONAL_VALUES
         and not has_marks(row.content)
     )
 
@@ -137,7 +137,7 @@ class Exact:
             self.odd.setdefault(number, []).append(row)
             return
         self.contents.setdefault(number, []).append(row.content)
-        cell = cell_of(row, SECRET, due=is_due(entity, row, cutoff))
+        cell = cell_of(row, SECRET, due=is_expired(entity, row, cutoff))
         self.cells.setdefault((number, row.label), Cell()).merge(cell)
 
     def check(self, found: RangeDigests, ranges: int) -> int:

@@ -21,7 +21,7 @@ from psycopg.adapt import AdaptersMap, PyFormat, Transformer
 
 from tests.support.copies import open_store
 from tests.support.hostile_documents import ENTITIES
-from tests.support.hostile_rows import drop_rules, good_lines, hostile_rows, plant_rows
+from tests.support.hostile_rows import drop_rules, good_lines, hostile_rows, insert_hostile_rows
 from tests.unit.fast.hand_made import ANY_TEXT, NativeRows, native_library, packed_values, program_with
 from tests.unit.fast.programs import as_written
 from twinstore.bulk.port import Record
@@ -30,7 +30,7 @@ from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenant, label_of
 from twinstore.config import load_settings
 from twinstore.fast.library import Buffer
-from twinstore.fast.nodes import DueWhere, Node, NodeField, NodeKind, NodeText, Presence
+from twinstore.fast.nodes import ExpiryCondition, Node, NodeField, NodeKind, NodeText, Presence
 from twinstore.fast.program import Program, program_of
 from twinstore.fast.records import Identity, PackedBatch, Stored, copy_field, read_copy, write_documents
 from twinstore.testing.datasets import ROW_FACTORIES, Dataset
@@ -99,7 +99,7 @@ def row_of(fields: Sequence[bytes | None]) -> bytes:
 def fields_sent(entity: Entity, raw: bytes) -> list[bytes | None]:
     """Return the values of the columns that the client makes of a stored document."""
     table = table_of(entity)
-    record = Exporter(codec_of(entity)).cautious(raw)
+    record = Exporter(codec_of(entity)).careful_record(raw)
     assert record.model is not None
     values = table.encode(Row(record.model, record.storage))
     transformer = Transformer()
@@ -289,7 +289,7 @@ def test_wild_rows_of_a_server_are_packed_as_the_models_read_them(postgres_serve
         for entity in PLANTED:
             good = good_lines(connection, store.bulk, entity, EACH)
             drop_rules(connection, entity)
-            plant_rows(connection, entity, hostile_rows(entity, good, 11))
+            insert_hostile_rows(connection, entity, hostile_rows(entity, good, 11))
         packed = rows = 0
         with store.bulk.view() as view:
             for entity in PLANTED:
@@ -374,7 +374,7 @@ def documents_of(count: int, owners: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("owners", [1, 3, 700])
-def test_rows_are_counted_by_owner_and_those_that_are_due_are_told(owners: int) -> None:
+def test_rows_are_counted_by_owner_and_expired_ones_are_reported(owners: int) -> None:
     documents = documents_of(1500, owners)
     found = batch_of(program_with(NODES, **ROLES), documents).examined(NOON)
     assert found is not None
@@ -401,8 +401,8 @@ def test_without_an_instant_of_removal_nothing_is_due() -> None:
 
 
 def test_rows_are_due_where_all_conditions_hold() -> None:
-    conditions = (DueWhere(3, (1, 2)), DueWhere(1, ()))
-    program = program_with(NODES, **ROLES, due_where=conditions)
+    conditions = (ExpiryCondition(3, (1, 2)), ExpiryCondition(1, ()))
+    program = program_with(NODES, **ROLES, expiry_conditions=conditions)
     documents = list[dict[str, object]]()
     for number, owned in enumerate((True, False, True)):
         for state in ("", "closed", "gone", "open"):
@@ -448,7 +448,7 @@ def test_members_are_compared_by_their_texts() -> None:
 
 
 @pytest.mark.parametrize("due", [[0], [1], [0, 1, 2], [2, 5, 9], [9], list(range(10))])
-def test_rows_are_left_out_by_number(due: list[int]) -> None:
+def test_rows_are_skipped_by_number(due: list[int]) -> None:
     documents = documents_of(10, 1)
     batch = batch_of(program_with(NODES, **ROLES), documents)
     rows = packed_values(batch.rows.tobytes(), 4)

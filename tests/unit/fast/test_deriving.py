@@ -35,7 +35,7 @@ from typing_extensions import override
 
 from tests.unit.fast.test_copy_rows import check, expected, sent, stored, written
 from twinstore.catalog.conditions import AtMost, IsPresent, OneOf
-from twinstore.catalog.entity import Derived, Entity, LifeInCopy, Marker, Retention
+from twinstore.catalog.entity import CopyPolicy, Derived, Entity, Marker, Retention
 from twinstore.catalog.keys import int64, text
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenancy
@@ -69,8 +69,8 @@ from twinstore.models.rules import (
     FieldAtMost,
     FieldDerived,
     PresentIn,
-    asked_without,
     filled_from,
+    when_missing,
 )
 from twinstore.models.shapes import Kind
 
@@ -518,7 +518,7 @@ def test_what_is_asked_about_absent_names_alone_makes_them_needed() -> None:
 
         @model_validator(mode="before")
         @classmethod
-        @asked_without("label")
+        @when_missing("label")
         def supply(cls, values: dict[str, object]) -> object:
             return {"label": "made", **values}
 
@@ -679,8 +679,8 @@ def computed(model: CanonicalModel, storage: object) -> object:
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"life": LifeInCopy.LEFT_OUT}, "skipped"),
-        ({"kept_apart": (("a",),)}, "stored separately"),
+        ({"copy_policy": CopyPolicy.LEFT_OUT}, "skipped"),
+        ({"local_keys": (("a",),)}, "stored separately"),
         ({"derived": (Derived(name="digest", kind=Kind.TEXT, value=computed),)}, "digest"),
         ({"storage": (Marker(name="id"),)}, "one name"),
         ({"key_parts": (int64("id"),)}, "not an integer"),
@@ -712,7 +712,7 @@ def test_conditions_of_removal_become_positions() -> None:
     where = (OneOf("phase", ("gone", "done", "other")), IsPresent("endedAt"))
     program = program_for(Ending, retention=Retention(field="endedAt", option="days", where=where))
     assert program.expires == 3
-    assert [(item.slot, item.numbers) for item in program.due_where] == [(1, (1, 2)), (3, ())]
+    assert [(item.slot, item.numbers) for item in program.expiry_conditions] == [(1, (1, 2)), (3, ())]
     assert not program.exact_retention
 
 
@@ -720,7 +720,7 @@ def test_conditions_of_removal_become_positions() -> None:
 def test_conditions_that_no_program_evaluates_are_left_to_the_description(where: Any) -> None:  # noqa: ANN401  # any
     program = program_for(Ending, retention=Retention(field="endedAt", option="days", where=(where,)))
     assert program.exact_retention
-    assert (program.expires, program.due_where) == (None, ())
+    assert (program.expires, program.expiry_conditions) == (None, ())
 
 
 def test_what_pydantic_keeps_about_a_field_is_what_is_read() -> None:

@@ -34,8 +34,8 @@ from twinstore.config import load_settings
 from twinstore.errors import UnavailableError
 from twinstore.fast.digests import Scanner
 from twinstore.testing.instants import at
-from twinstore_backfill.verify.expected import Expecting
-from twinstore_mongo.bulk.digests import UNASKED_BYTES
+from twinstore_backfill.verify.expected import RowExpectation
+from twinstore_mongo.bulk.digests import EXHAUST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def test_digests_of_hostile_rows_are_those_of_the_rows(
         assert check(store.bulk, example.entity, parts=3) > 0
 
 
-def test_only_what_the_server_keeps_apart_is_unique(mongo_server: MongoServer) -> None:
+def test_only_what_the_server_distinguishes_is_unique(mongo_server: MongoServer) -> None:
     with mongo_server.database() as database, MongoClient[dict[str, Any]](database.url) as client:
         collections = client[database.name]
         collections.create_collection("runs", viewOn="elsewhere", pipeline=[])
@@ -125,16 +125,16 @@ def test_a_client_with_one_connection_does_other_things_while_it_reads(mongo_ser
         settings = load_settings(for_every_module(narrow.config, "Mongo"), environ={})
         counted: list[int] = []
 
-        def tell(_rows: int) -> None:
+        def on_progress(_rows: int) -> None:
             if not counted:
                 counted.append(sum(store.bulk.counts(entity).values()))
 
         with open_store(entity.module, "mongo", settings) as store, store.bulk.view() as view:
-            view.digests(entity, [], secret=SECRET, tell=tell)
+            view.digests(entity, [], secret=SECRET, on_progress=on_progress)
     assert counted == [6000]
 
 
-def test_parts_of_a_table_that_was_written_anew_meanwhile_prove_nothing(
+def test_parts_of_a_table_that_was_rewritten_meanwhile_prove_nothing(
     postgres_server: PostgresServer,
 ) -> None:
     """A row may have moved from a part that was not read yet into one that was."""
@@ -201,7 +201,7 @@ def test_several_threads_digest_the_batches_of_one_cursor(
         client[mongo.name].get_collection("audit", codec_options=TOLERANT).insert_many(
             documents, ordered=False
         )
-    monkeypatch.setattr("twinstore_mongo.bulk.digests.AT_ONCE", 7)
+    monkeypatch.setattr("twinstore_mongo.bulk.digests.DOCUMENTS_PER_BATCH", 7)
     added: list[int] = []
     honest, at_work, all_at_work = Scanner.add_documents, set[int](), Barrier(3)
 
@@ -220,7 +220,7 @@ def test_several_threads_digest_the_batches_of_one_cursor(
         for parts in (1, 3):
             told: list[int] = []
             with store.bulk.view() as view:
-                of_part = view.digests(entity, bounds, secret=SECRET, parts=parts, tell=told.append)
+                of_part = view.digests(entity, bounds, secret=SECRET, parts=parts, on_progress=told.append)
             assert isinstance(of_part, RangeDigests)
             assert sum(told) == of_part.rows
             found.append(of_part)
@@ -254,7 +254,7 @@ def test_a_server_that_sends_unasked_sends_batches_whose_memory_is_kept(
             sizes.clear()
     unasked, asked = found
     # Twice that would be a large block, and with fewer documents each answer has to be asked for.
-    assert UNASKED_BYTES // 2 < unasked <= UNASKED_BYTES < asked
+    assert EXHAUST_BYTES // 2 < unasked <= EXHAUST_BYTES < asked
 
 
 def mongo_digests(database: MongoDatabase, name: str, tenant: str | None = None) -> RangeDigests:
@@ -274,7 +274,7 @@ def example_of(name: str) -> Example:
 def check(port: BulkPort, entity: Entity, parts: int = 1) -> int:
     """Compare digests with rows for each instant of retention; return how many ranges are proved at least."""
     bounds = bounds_of(keys_of(port, entity), STEP)
-    accepts = Expecting(entity).accepts
+    accepts = RowExpectation(entity).accepts
     proved: list[int] = []
     with port.view() as view:
         ranges = ranges_of(view, entity, bounds)
@@ -291,7 +291,7 @@ def check(port: BulkPort, entity: Entity, parts: int = 1) -> int:
                     part=part,
                     parts=parts,
                     accepts=accepts,
-                    tell=told.append,
+                    on_progress=told.append,
                 )
             assert isinstance(of_part, RangeDigests)
             assert sum(told) == of_part.rows

@@ -20,10 +20,10 @@ from twinstore.bulk.rows import SECRET_BYTES, ScanRow
 from twinstore.catalog.keys import KeyRange
 from twinstore.fast import digests
 from twinstore_backfill.ignored import IgnoredPath
-from twinstore_backfill.verify.expected import Expected, Expecting
+from twinstore_backfill.verify.expected import Expected, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.ranges import RangeComparison, RowComparison
-from twinstore_mongo.bulk.digests import DigestScan, digest_form, judge_of
+from twinstore_mongo.bulk.digests import DigestScan, acceptance_check, digest_form
 from twinstore_mongo.bulk.export import Exporter
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
@@ -60,24 +60,30 @@ class Verdicts:
         self._form = digests.document_form(
             library, digest_form(entity, of_source=True, ignored=frozenset({IGNORED}))
         )
-        self._judge = judge_of(library, entity, frozenset({IGNORED}))
+        self._validator = acceptance_check(library, entity, frozenset({IGNORED}))
         self._ignored = (IgnoredPath(entity.name, (IGNORED,), REASON),)
-        self._expecting = Expecting(entity, self._ignored)
+        self._expectation = RowExpectation(entity, self._ignored)
 
     def proved(self, raw: bytes) -> tuple[bytes, int] | None:
         """Return what native code proves to be equal, and how often it ignored something."""
         none: Any = None
         asked = DigestScan(none, none, self._scan)
-        accepts = partial(asked._accepts, self._expecting.accepts, frozenset({IGNORED}))  # noqa: SLF001  # no server
+        accepts = partial(asked._accepts, self._expectation.accepts, frozenset({IGNORED}))  # noqa: SLF001  # no server
         scanner = digests.Scanner(
-            self._library, self._form, self._entity, [], secret=SECRET, accepts=accepts, judge=self._judge
+            self._library,
+            self._form,
+            self._entity,
+            [],
+            secret=SECRET,
+            accepts=accepts,
+            validator=self._validator,
         )
         scanner.add_documents(raw)
         found = scanner.result(unique=True)
         if found.unproven or found.unplaced:
             return None
         (cell,) = found.cells.values()
-        content = digests.shown_document(self._library, self._form, raw)
+        content = digests.render_document(self._library, self._form, raw)
         assert content is not None
         return content, cell.ignored
 
@@ -99,9 +105,9 @@ class Verdicts:
 
     def taken(self, raw: bytes) -> bool:
         """Whether the exporter gives a row, and a verification expects one."""
-        record = self._exporter.cautious(raw)
+        record = self._exporter.careful_record(raw)
         taken = record.model is not None and record.error is None
-        return taken and isinstance(self._expecting.of(self.row(raw)), Expected)
+        return taken and isinstance(self._expectation.of(self.row(raw)), Expected)
 
 
 @pytest.fixture(params=DIGESTED, ids=NAMES)

@@ -73,7 +73,7 @@ def test_instants_in_lists_are_read_by_models_and_by_native_code(diary: Diary) -
 
 
 @pytest.mark.parametrize("name", ["days", "weeks", "visits", "tours"])
-def test_an_instant_in_a_list_that_is_stored_as_text_is_told(name: str) -> None:
+def test_an_instant_in_a_list_that_is_stored_as_text_is_reported(name: str) -> None:
     said = "2025-10-26T14:05:00+00:00"
     value: dict[str, object] = {
         "days": [said],

@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.fast.programs import ENTITIES, SNAPSHOT, described, programs
 from twinstore.fast.nodes import (
-    DueWhere,
+    ExpiryCondition,
     ListRule,
-    Marked,
+    MarkerNode,
     Node,
     NodeField,
     NodeKind,
@@ -53,7 +53,7 @@ def test_every_entity_has_a_program_or_a_stated_reason(entity: Entity) -> None:
         assert str(found) == found.reason
 
 
-def test_no_reason_is_told_of_an_entity_that_does_not_exist() -> None:
+def test_no_reason_is_given_for_an_entity_that_does_not_exist() -> None:
     assert {f"{entity.module}.{entity.name}" for entity in ENTITIES} >= REASONS.keys()
 
 
@@ -74,13 +74,15 @@ def test_the_bytes_hold_all_of_a_program(name: str) -> None:
     assert read.number() == VERSION
     assert read.many(lambda: node_in(read)) == list(program.nodes)
     assert read.number() == program.root
-    assert read.many(lambda: Marked(read.text(), read.number(), bool(read.number()))) == list(program.markers)
+    assert read.many(lambda: MarkerNode(read.text(), read.number(), bool(read.number()))) == list(
+        program.markers
+    )
     assert read.many(read.number) == list(program.key)
     assert read.number() == (-1 if program.tenant is None else program.tenant)
     assert read.number() == program.tenant_may_lack
     assert read.number() == (-1 if program.expires is None else program.expires)
-    where = read.many(lambda: DueWhere(read.number(), tuple(read.many(read.number))))
-    assert where == list(program.due_where)
+    where = read.many(lambda: ExpiryCondition(read.number(), tuple(read.many(read.number))))
+    assert where == list(program.expiry_conditions)
     assert read.at == len(program.data)
 
 

@@ -16,7 +16,7 @@ from tests.unit.fast.fuzz import mutants
 from tests.unit.fast.hand_made import ANY_TEXT, NativeRows, native_library, node_program, program_with, taken
 from tests.unit.fast.programs import programs
 from twinstore.fast.library import Buffer
-from twinstore.fast.nodes import ListRule, Marked, Node, NodeField, NodeKind, NodeText, Presence, SortKey
+from twinstore.fast.nodes import ListRule, MarkerNode, Node, NodeField, NodeKind, NodeText, Presence, SortKey
 from twinstore.fast.records import Identity, NativeDocuments, StoredSlot
 from twinstore_mongo.bulk.records import documents_of
 
@@ -51,7 +51,7 @@ KEY: Final = element(2, b"_id", text(b"k"))
 ONE: Final = element(16, b"v", struct.pack("<i", 1))
 
 
-def test_documents_are_told_by_where_they_lie() -> None:
+def test_documents_are_identified_by_their_offsets() -> None:
     rows = node_program(INT)
     good, bad = bson.encode({"_id": "k", "v": 1}), bson.encode({"_id": "k", "v": "no"})
     found = rows.documents.read(good + bad + good + bad + bad)
@@ -319,7 +319,7 @@ LEFT_OUT: Final = Node(
 )
 
 
-def test_a_value_that_the_wire_form_leaves_out_is_not_there() -> None:
+def test_a_value_that_the_wire_form_omits_is_not_there() -> None:
     node = Node(kind=NodeKind.LIST, item=3)
     assert taken(node, [{}], LEFT_OUT, INT, TEXTS) == b"[{}]"
     full = {"a": "y", "b": 8, "c": ["z"]}
@@ -328,7 +328,7 @@ def test_a_value_that_the_wire_form_leaves_out_is_not_there() -> None:
         assert taken(node, [full | {name: default}], LEFT_OUT, INT, TEXTS) is None
 
 
-def test_a_slot_that_the_wire_form_leaves_out_is_absent() -> None:
+def test_a_slot_that_the_wire_form_omits_is_absent() -> None:
     fields = (NodeField(name="id", node=1, presence=Presence.REQUIRED), *LEFT_OUT.fields)
     program = program_with(
         [Node(kind=NodeKind.OBJECT, fields=fields), ANY_TEXT, ANY_TEXT, ANY_TEXT, INT, TEXTS]
@@ -359,7 +359,7 @@ def test_an_id_that_is_no_slot_is_one_that_a_driver_writes() -> None:
 
 def test_markers_stand_behind_the_fields() -> None:
     model = Node(kind=NodeKind.OBJECT, fields=(NodeField(name="id", node=1, presence=Presence.REQUIRED),))
-    markers = (Marked("owner", 1, required=True), Marked("seq", 2, required=False))
+    markers = (MarkerNode("owner", 1, required=True), MarkerNode("seq", 2, required=False))
     program = program_with([model, ANY_TEXT, INT], markers=markers)
     rows = NativeRows(program, ["", "_owner", "seq"])
     owned: dict[str, object] = {"_id": "k", "_owner": "o"}

@@ -14,9 +14,9 @@ import pytest
 from tests.unit.fast.hand_made import ANY_TEXT, native_library, node_program, program_with
 from twinstore.fast.library import Buffer
 from twinstore.fast.nodes import (
-    DueWhere,
+    ExpiryCondition,
     ListRule,
-    Marked,
+    MarkerNode,
     Node,
     NodeField,
     NodeKind,
@@ -75,9 +75,13 @@ def whole_program() -> Program:
         Node(kind=NodeKind.MAP, low=1, item=8),
         Node(kind=NodeKind.JSON),
     )
-    markers = (Marked("owner", 1, required=True), Marked("state", 3, required=False))
+    markers = (MarkerNode("owner", 1, required=True), MarkerNode("state", 3, required=False))
     return program_with(
-        nodes, markers=markers, tenant=5, expires=4, due_where=(DueWhere(6, (1,)), DueWhere(2, ()))
+        nodes,
+        markers=markers,
+        tenant=5,
+        expires=4,
+        expiry_conditions=(ExpiryCondition(6, (1,)), ExpiryCondition(2, ())),
     )
 
 
@@ -121,9 +125,9 @@ MALFORMED: Final[dict[str, Program]] = {
     "a removal that is a number": program_with(
         [model(NodeField(name="v", node=2)), ANY_TEXT, INT], expires=1
     ),
-    "a condition on no slot": program_with([model(), ANY_TEXT], due_where=(DueWhere(1, ()),)),
-    "a condition on a text": program_with([model(), ANY_TEXT], due_where=(DueWhere(0, (1,)),)),
-    "a marker of no node": program_with([model(), ANY_TEXT], markers=(Marked("m", 2, required=False),)),
+    "a condition on no slot": program_with([model(), ANY_TEXT], expiry_conditions=(ExpiryCondition(1, ()),)),
+    "a condition on a text": program_with([model(), ANY_TEXT], expiry_conditions=(ExpiryCondition(0, (1,)),)),
+    "a marker of no node": program_with([model(), ANY_TEXT], markers=(MarkerNode("m", 2, required=False),)),
     "a list of no node": program_with([model(), ANY_TEXT, broken_nodes(item=3)]),
     "a list of nothing": program_with([model(), ANY_TEXT, broken_nodes(item=-1)]),
     "a set of instants": program_with(

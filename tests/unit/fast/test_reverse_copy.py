@@ -16,8 +16,8 @@ from tests.migration_tool.copy.test_between_servers import opened
 from tests.migration_tool.copy.test_hostile_stores import settings
 from tests.support.copies import BY_HAND, TENANTS, Pair, fill, open_store
 from tests.support.hostile_documents import ENTITIES
-from tests.support.hostile_rows import drop_rules, good_lines, hostile_rows, plant_rows
-from twinstore.catalog.entity import LifeInCopy
+from tests.support.hostile_rows import drop_rules, good_lines, hostile_rows, insert_hostile_rows
+from twinstore.catalog.entity import CopyPolicy
 from twinstore.config import load_settings
 from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import RUNS
@@ -57,7 +57,7 @@ def test_wild_rows_become_the_same_documents_reports_and_quarantine(
         assert all(totals[name] for name in ("written", "unchanged", "quarantined", "conflicts"))
 
 
-def test_what_the_server_refuses_among_packed_rows_is_kept_back_alone(
+def test_only_the_packed_rows_that_the_server_refuses_are_quarantined(
     mongo_server: MongoServer,
     postgres_server: PostgresServer,
     tmp_path: Path,
@@ -163,7 +163,7 @@ def plant(source: PostgresDatabase, pair: Pair, seed: int, each: int) -> None:
         for entity in ENTITIES:
             good = good_lines(connection, pair.source.bulk, entity, each)
             drop_rules(connection, entity)
-            plant_rows(connection, entity, hostile_rows(entity, good, seed))
+            insert_hostile_rows(connection, entity, hostile_rows(entity, good, seed))
         # Reports contain estimated row counts; the server may update its estimate between two copies.
         connection.execute("ANALYZE")
 
@@ -185,7 +185,7 @@ def unversioned(target: MongoDatabase) -> dict[str, list[bytes]]:
     return {
         entity.collection: [raw.partition(b"\x12_version")[0] for raw in found[entity.collection]]
         for entity in ENTITIES
-        if entity.life is LifeInCopy.COPIED
+        if entity.copy_policy is CopyPolicy.COPIED
     }
 
 

@@ -61,7 +61,7 @@ def test_good_documents_are_shown(native: ctypes.CDLL, example: Example) -> None
     shown = 0
     for raw in base_documents(example, Random(1)):
         (row,) = scan.rows(raw)
-        content = digests.shown_document(native, form, raw)
+        content = digests.render_document(native, form, raw)
         assert content in {None, row.content}
         shown += content is not None
     # Rich ones may hold fractions with an exponent.
@@ -82,7 +82,7 @@ def test_changed_documents_are_shown_as_the_scan_shows_them_or_declined(
         raw = packed(tree)
         if rng.random() < 0.2:  # a share
             raw = damaged(rng, raw)
-        content = digests.shown_document(native, form, raw)
+        content = digests.render_document(native, form, raw)
         if content is not None:
             check(content, scanned(scan, raw), raw)
             shown += 1
@@ -101,7 +101,7 @@ def test_changed_lines_are_shown_as_the_scan_shows_them_or_declined(
     shown = 0
     for _ in range(each):
         values = altered(rng, rng.choice(bases))
-        content = digests.shown_line(native, form, line_of(values))
+        content = digests.render_line(native, form, line_of(values))
         if content is not None:
             check(content, row_of(scan, values), values)
             shown += 1
@@ -117,8 +117,8 @@ def test_bytes_that_are_no_rows_are_declined(native: ctypes.CDLL, example: Examp
     for _ in range(each // 5):
         raw = rng.choice(raws)
         part = raw[: rng.randrange(len(raw))] if rng.random() < 0.5 else rng.randbytes(rng.randrange(200))
-        assert digests.shown_document(native, documents, part) is None
-        assert digests.shown_line(native, lines, part.replace(b"\n", b"")) is None
+        assert digests.render_document(native, documents, part) is None
+        assert digests.render_line(native, lines, part.replace(b"\n", b"")) is None
 
 
 @pytest.mark.parametrize("portable", [False, True])

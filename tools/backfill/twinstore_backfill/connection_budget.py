@@ -17,13 +17,13 @@ def copy_needs(jobs: int) -> str:
     source, target = jobs + 1, jobs + 3
     return (
         f"A copy with --jobs {jobs} needs up to {source} connections of the source and {target} of the target"
-        f"{less_with(jobs)}"
+        f"{fewer_jobs_hint(jobs)}"
     )
 
 
 def verify_needs(jobs: int) -> str:
     """Return how many connections a verification needs of each side."""
-    rows, less = 2 * jobs, less_with(jobs)
+    rows, less = 2 * jobs, fewer_jobs_hint(jobs)
     most = f"{rows} connections of each side"
     if fast_path().is_on:
         most = (
@@ -32,22 +32,22 @@ def verify_needs(jobs: int) -> str:
     return f"A verification with --jobs {jobs} needs up to {most}{less}"
 
 
-def less_with(jobs: int) -> str:
+def fewer_jobs_hint(jobs: int) -> str:
     """Return the end of the sentence."""
     return "." if jobs == 1 else "; with a smaller --jobs it needs fewer."
 
 
 @contextmanager
-def telling_needs(needs: str) -> Iterator[None]:
+def explain_connection_limit(needs: str) -> Iterator[None]:
     """Say what a command needs where it ends because a server has no connection left."""
     try:
         yield
     except UnavailableError as error:
         if not error.full:
             raise
-        told = UnavailableError(f"{error.message} {needs}", outcome=error.outcome, driver=error.driver)
-        told.full = True
-        raise told from error
+        explained = UnavailableError(f"{error.message} {needs}", outcome=error.outcome, driver=error.driver)
+        explained.full = True
+        raise explained from error
 
 
 # Connections of each side; one server gains nothing by more readers.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.entity import Entity
 
-EVERY: Final = "*"
+ALL_ENTITIES: Final = "*"
 """In the place of an entity: all of them."""
 ID: Final = "_id"
 
@@ -56,7 +56,7 @@ def ignored_path(text: str, reason: str | None = None) -> IgnoredPath:
         raise ValidationError(
             f"--ignore-unknown {text!r} names no property; give entity and path, such as runs.legacy."
         )
-    if entity == EVERY and len(path) > 1:
+    if entity == ALL_ENTITIES and len(path) > 1:
         raise ValidationError(
             f"--ignore-unknown {text}: only a property at the top of a document can be named "
             "for all entities; give the entity instead of *."
@@ -66,7 +66,7 @@ def ignored_path(text: str, reason: str | None = None) -> IgnoredPath:
 
 def of_entity(ignored: Sequence[IgnoredPath], entity: Entity) -> tuple[IgnoredPath, ...]:
     """Return the paths of one entity."""
-    return tuple(item for item in ignored if item.entity in {EVERY, entity.name})
+    return tuple(item for item in ignored if item.entity in {ALL_ENTITIES, entity.name})
 
 
 def top_names(ignored: Sequence[IgnoredPath], entity: Entity, *, with_reason: bool = False) -> frozenset[str]:
@@ -89,13 +89,13 @@ def check_ignored(ignored: Sequence[IgnoredPath], entities: Iterable[Entity]) ->
     """
     known = {entity.name: entity for entity in entities}
     for item in ignored:
-        if item.entity not in {EVERY, *known}:
+        if item.entity not in {ALL_ENTITIES, *known}:
             raise ValidationError(
                 f"--ignore-unknown {item.text}: there is no such entity; known: {', '.join(known)}."
             )
         if item.path[0] == ID:
             raise ValidationError(f"--ignore-unknown {item.text}: a copy never drops the id of a document.")
-        for entity in known.values() if item.entity == EVERY else [known[item.entity]]:
+        for entity in known.values() if item.entity == ALL_ENTITIES else [known[item.entity]]:
             _check_unknown(item, entity, entity.model, item.path)
 
 

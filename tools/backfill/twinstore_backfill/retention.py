@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.subset import Subset
 
 
-def instant_of_judgement(port: BulkPort, given: datetime | None) -> datetime:
+def resolve_as_of(port: BulkPort, given: datetime | None) -> datetime:
     """Return the instant that retention is judged by: the given one, or now by the clock of the store.
 
     Raises:
@@ -87,7 +87,7 @@ def expiry_test(entity: Entity, options: ModuleOptions, as_of: datetime) -> Expi
     return None if limit is None or retention is None else ExpiryTest(entity, retention, limit)
 
 
-def is_due(entity: Entity, row: ScanRow, limit: datetime | None) -> bool:
+def is_expired(entity: Entity, row: ScanRow, limit: datetime | None) -> bool:
     """Return whether retention removes a stored row whose instant is at or before ``limit``.
 
     The instant is read from the stored content: a row that cannot be decoded expires all the same.

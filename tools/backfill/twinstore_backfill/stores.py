@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, Self
 
 from typing_extensions import TypeVar
 
-from twinstore.catalog.entity import LifeInCopy
+from twinstore.catalog.entity import CopyPolicy
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
 from twinstore.ledger import Ledger
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from twinstore.bulk.port import BulkPort, Survey
+    from twinstore.bulk.port import BulkPort, Inventory
     from twinstore.catalog.entity import Entity
     from twinstore.config.entries import SettingsEntry
     from twinstore.migrations.migration import Initializer
@@ -109,7 +109,7 @@ def module_argument(module: str) -> str:
     return module_spec(module).name
 
 
-def chosen_module(given: str | None, *settings: Settings) -> str:
+def resolve_module(given: str | None, *settings: Settings) -> str:
     """Return the module of a command: the given one, or the only one.
 
     Args:
@@ -235,17 +235,17 @@ def select_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
     for name in names:
         if name not in known:
             raise ValidationError(f"Unknown entity {name!r}; known: {', '.join(known)}.")
-        if known[name].life is LifeInCopy.LEFT_OUT:
+        if known[name].copy_policy is CopyPolicy.LEFT_OUT:
             raise ValidationError(
-                f"Entity {name!r} is {LifeInCopy.LEFT_OUT.value}; it can be neither copied nor compared."
+                f"Entity {name!r} is {CopyPolicy.LEFT_OUT.value}; it can be neither copied nor compared."
             )
-    copied = [entity for entity in entities if entity.life is not LifeInCopy.LEFT_OUT]
+    copied = [entity for entity in entities if entity.copy_policy is not CopyPolicy.LEFT_OUT]
     return tuple(entity for entity in copied if not names or entity.name in names)
 
 
 def left_out_entities(port: BulkPort, names: Sequence[str]) -> tuple[Entity, ...]:
     """Return the entities that a copy skips and that reports count; none if entities are named."""
-    found = (entity for entity in port.entities() if entity.life is LifeInCopy.LEFT_OUT)
+    found = (entity for entity in port.entities() if entity.copy_policy is CopyPolicy.LEFT_OUT)
     return () if names else tuple(found)
 
 
@@ -262,13 +262,13 @@ class SourceState:
     Attributes:
         absent: entities without a collection or table; they count as empty.
         warnings: what is absent, and what makes reading slow, each a sentence with its cost.
-        own_ages: by entity, the age at which its server removes rows by itself.
+        server_ttls: by entity, the age at which its server removes rows by itself.
         slow: entities for which each access to a range may read all rows.
     """
 
     absent: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
-    own_ages: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
+    server_ttls: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
     slow: frozenset[str] = frozenset()
 
 
@@ -278,7 +278,7 @@ def inspect_source(source: Store) -> SourceState:
     Raises:
         PreflightError: there is nothing of the module at all, or something cannot be read in full.
     """
-    found = preflight(source.bulk.survey)
+    found = preflight(source.bulk.inventory)
     names = [item.entity for item in found]
     absent = frozenset(item.entity for item in found if not item.present)
     if len(absent) == len(found):
@@ -288,13 +288,13 @@ def inspect_source(source: Store) -> SourceState:
             driver=source.backend,
         )
     slow = frozenset(item.entity for item in found if item.warnings)
-    state = SourceState(absent, tuple(_warnings(found)), ages_in(found), slow)
+    state = SourceState(absent, tuple(_warnings(found)), ttls_in(found), slow)
     for text in state.warnings:
         log.warning("source: %s", text)
     return state
 
 
-def _warnings(found: Sequence[Survey]) -> Iterator[str]:
+def _warnings(found: Sequence[Inventory]) -> Iterator[str]:
     """Yield what is absent in one sentence, because a foreign source lacks most entities; then the rest."""
     absent = [item for item in found if not item.present]
     if len(absent) > 1:
@@ -302,13 +302,13 @@ def _warnings(found: Sequence[Survey]) -> Iterator[str]:
     yield from (text for item in found if item.present or len(absent) == 1 for text in item.warnings)
 
 
-def own_ages(store: Store) -> dict[str, timedelta]:
+def server_ttls(store: Store) -> dict[str, timedelta]:
     """Return, by entity, the age at which the server of a store removes rows by itself."""
     # Not every target can be surveyed as a source is, and no other one removes anything.
-    return ages_in(store.bulk.survey()) if store.storage.capabilities.server_ttl else {}
+    return ttls_in(store.bulk.inventory()) if store.storage.capabilities.server_ttl else {}
 
 
-def ages_in(found: Iterable[Survey]) -> dict[str, timedelta]:
+def ttls_in(found: Iterable[Inventory]) -> dict[str, timedelta]:
     """Return the ages in a survey, by entity."""
     return {item.entity: item.removed_after for item in found if item.removed_after is not None}
 
@@ -328,7 +328,7 @@ def left_out_counts(source: Store, target: Store, names: Sequence[str]) -> list[
     return [
         {
             "entity": entity.name,
-            "why": entity.life.value,
+            "why": entity.copy_policy.value,
             "source": _sorted(source.bulk.counts(entity)),
             "target": _sorted(target.bulk.counts(entity)) if is_migrated(target) else {},
         }

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from twinstore.catalog.keys import LEAST, KeyRange, KeyType, can_bound
+from twinstore.catalog.keys import INT64_MIN, KeyRange, KeyType, can_bound
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
 from twinstore.models.fields import parse_timestamp
@@ -202,7 +202,7 @@ def _is_uuid(text: str) -> bool:
 def _least(part: KeyPart) -> str | int:
     match part.type:
         case KeyType.INT64:
-            return LEAST
+            return INT64_MIN
         case KeyType.UUID:
             return str(UUID(int=0))
         case KeyType.HEX:

@@ -50,11 +50,11 @@ def write_appsettings(
         store = next(iter(sections))
         for name in built_modules():
             # Only where nothing is set: a switch that the user has changed stays.
-            persistence.setdefault(spelled(persistence, module_keys(name).section), store)
+            persistence.setdefault(existing_key(persistence, module_keys(name).section), store)
     for name, section in sections.items():
         # Key by key: settings that the user added to the connection strings, such as PoolMax, are kept.
-        persistence[spelled(persistence, name)] = replaced(persistence, name, section, path)
-    content = {**settings, spelled(settings, "Persistence"): persistence}
+        persistence[existing_key(persistence, name)] = replaced(persistence, name, section, path)
+    content = {**settings, existing_key(settings, "Persistence"): persistence}
     write_private(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return path
 
@@ -98,7 +98,7 @@ def _refuse_two_spellings(section: Mapping[str, object], above: tuple[str, ...],
             _refuse_two_spellings(value, (*above, key), path)
 
 
-def spelled(section: Mapping[str, object], name: str) -> str:
+def existing_key(section: Mapping[str, object], name: str) -> str:
     """Return a key as the file spells it: settings ignore case, and refuse a key that is there twice."""
     return next((key for key in section if key.casefold() == name.casefold()), name)
 
@@ -107,14 +107,14 @@ def replaced(
     persistence: Mapping[str, object], name: str, values: Mapping[str, str], path: Path
 ) -> dict[str, object]:
     """Return the section of a driver with these values, and with all others as they were."""
-    section = dict(_object(persistence.get(spelled(persistence, name), {}), path))
+    section = dict(_object(persistence.get(existing_key(persistence, name), {}), path))
     for key, value in values.items():
-        section[spelled(section, key)] = value
+        section[existing_key(section, key)] = value
     return section
 
 
 def _section(settings: dict[str, object], path: Path) -> dict[str, object]:
-    return dict(_object(settings.get(spelled(settings, "Persistence"), {}), path))
+    return dict(_object(settings.get(existing_key(settings, "Persistence"), {}), path))
 
 
 def _object(value: object, path: Path) -> dict[str, object]:

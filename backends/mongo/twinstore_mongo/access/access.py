@@ -22,7 +22,7 @@ from typing_extensions import override
 from twinstore.access.defaults import AccessDefaults, Log, key_text_of, keys_of, last_number
 from twinstore.access.errors import not_found
 from twinstore.access.protocol import Access, Binding
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.catalog.row import Row
 from twinstore.errors import DuplicateError
 from twinstore.models.canonical import CanonicalModel
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from twinstore.access.paging import Page
-    from twinstore.access.protocol import Ref, Rows, Rule, Sets, UniqueKey, Values
+    from twinstore.access.protocol import FieldUpdates, Ref, Rows, Rule, UniqueKey, Values
     from twinstore.access.query import Query
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -140,7 +140,7 @@ class MongoAccess(AccessDefaults, Access):
             raise ended.error from ended.error.__cause__
 
     @override
-    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+    def mark(self, entity: Entity[M], query: Query, sets: FieldUpdates) -> tuple[Row[M], ...]:
         if not can_set(entity, sets):
             return super().mark(entity, query, sets)
         return mark(self.context, entity, query, sets)
@@ -184,7 +184,7 @@ class MongoAccess(AccessDefaults, Access):
 
     def _repeat(self, action: Callable[[], T]) -> T:
         """Repeat a step after lost races; in a transaction only the whole of it can be repeated."""
-        return action() if self.context.in_transaction else repeat(action)
+        return action() if self.context.in_transaction else retry(action)
 
 
 # Appending to an ordered log: the parent is written, the log looked at, all entries are inserted at once.
@@ -194,7 +194,7 @@ class MongoAccess(AccessDefaults, Access):
 
 
 if TYPE_CHECKING:
-    Hold = Callable[[RepositoryContext, Ref], bool]
+    ParentWrite = Callable[[RepositoryContext, Ref], bool]
 
 DOCUMENT_VALIDATION_FAILURE: Final = 121
 
@@ -208,18 +208,20 @@ def append(access: MongoAccess, entity: Entity[M], parent: Ref, rows: Sequence[R
     context = access.context
     if not context.store.capabilities.transactions and not context.in_transaction:
         # Stores without locks find out when they write that another append was faster.
-        return repeat(lambda: attempt(access, entity, parent, rows, rewritten))
+        return retry(lambda: attempt(access, entity, parent, rows, rewrite_parent))
     # In the transaction of a caller no statement may fail if there is another way to do the work.
     if not context.in_transaction and parent.entity.versioned and parent.entity.parent is None:
         try:
-            return context.atomic(lambda inner: attempt(access.within(inner), entity, parent, rows, counted))
+            return context.atomic(
+                lambda inner: attempt(access.within(inner), entity, parent, rows, count_parent_change)
+            )
         except UntouchableError:
             pass  # rolled back; the general path may repair the parent
-    return context.atomic(lambda inner: attempt(access.within(inner), entity, parent, rows, rewritten))
+    return context.atomic(lambda inner: attempt(access.within(inner), entity, parent, rows, rewrite_parent))
 
 
 def attempt(
-    access: MongoAccess, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]], hold: Hold
+    access: MongoAccess, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]], write_parent: ParentWrite
 ) -> tuple[Row[M], ...]:
     """Append once.
 
@@ -227,7 +229,7 @@ def attempt(
     here to the commit. Everything is decided before anything is inserted, so that a refusal leaves the
     transaction of a caller as it was.
     """
-    if not hold(access.context, parent):
+    if not write_parent(access.context, parent):
         raise not_found(parent.entity, key_text_of(parent), DRIVER)
     keys = keys_of(entity, rows)
     found = access.find(entity, parent.scope, keys) if keys else ()
@@ -239,13 +241,13 @@ def attempt(
     return appended
 
 
-def rewritten(context: RepositoryContext, parent: Ref) -> bool:
+def rewrite_parent(context: RepositoryContext, parent: Ref) -> bool:
     """Read the parent and write it as it is; return whether it is there."""
-    (held,) = apply(context, [parent], lambda found, _: found)
-    return held is not None
+    (parent_row,) = apply(context, [parent], lambda found, _: found)
+    return parent_row is not None
 
 
-def counted(context: RepositoryContext, parent: Ref) -> bool:
+def count_parent_change(context: RepositoryContext, parent: Ref) -> bool:
     """Count a change of the parent, and return whether it is there: one round trip instead of two.
 
     The server returns only the key of the parent: the parent may be large, and its log does not need it.

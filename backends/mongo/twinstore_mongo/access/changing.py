@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.tenancy import Tenants
     from twinstore.errors import TwinstoreError
     from twinstore_mongo.access.execution import RepositoryContext
-    from twinstore_mongo.access.reading import Held
+    from twinstore_mongo.access.reading import KnownRows
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
@@ -53,7 +53,7 @@ class RuleEndedError(Exception):
 
 
 def insert_row(
-    context: RepositoryContext, entity: Entity[M], scope: Tenants, row: Row[M], held: Held = ()
+    context: RepositoryContext, entity: Entity[M], scope: Tenants, row: Row[M], known_rows: KnownRows = ()
 ) -> None:
     """Insert a row below its parent.
 
@@ -61,7 +61,7 @@ def insert_row(
         NotFoundError: the parent is absent or foreign.
         DuplicateError: the key or a unique value is taken.
     """
-    check_parent(context, entity, scope, row, held)
+    check_parent(context, entity, scope, row, known_rows)
     insert(context, entity, row)
 
 
@@ -82,14 +82,14 @@ def apply(context: RepositoryContext, refs: Sequence[Ref], rule: Rule) -> Rows:
         raise RuleEndedError(error) from error
     entities = [ref.entity for ref in refs]
     # A parent that this step reads or writes is known to exist, which saves the round trip that asks.
-    held: Held = ()
+    known_rows: KnownRows = ()
     if any(entity.parent is not None for entity in entities):
         there = [*zip(entities, before, strict=True), *zip(entities, after, strict=True)]
-        held = tuple((entity, row) for entity, row in there if row is not None)
+        known_rows = tuple((entity, row) for entity, row in there if row is not None)
     # Parents first: without transactions readers must not see a row whose parent does not exist yet.
     for ref, document, old, new in sorted(zip(refs, found, before, after, strict=True), key=depth_of):
         if new is not None:
-            write(context, ref, document, old, new, held)
+            write(context, ref, document, old, new, known_rows)
     return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
 
 
@@ -120,7 +120,7 @@ def write(  # noqa: PLR0917  # what was found, what it means, and what is to be 
     document: Document | None,
     old: Row[Any] | None,
     new: Row[Any],
-    held: Held,
+    known_rows: KnownRows,
 ) -> None:
     """Insert a row, or replace the one that was found.
 
@@ -129,21 +129,21 @@ def write(  # noqa: PLR0917  # what was found, what it means, and what is to be 
     """
     entity = ref.entity
     if document is None:
-        insert_absent(context, ref, new, held)
+        insert_absent(context, ref, new, known_rows)
     elif old is None and codec_of(entity).moves(document, new):
         # One that could not be read and was found by a unique value; nothing can change its ``_id``.
-        take_away(context, entity, document)
-        insert_absent(context, ref, new, held)
+        delete_found(context, entity, document)
+        insert_absent(context, ref, new, known_rows)
     elif entity.versioned or new != old:
-        swap(context, entity, ref.scope, document, new)
+        replace_found(context, entity, ref.scope, document, new)
 
 
-def insert_absent(context: RepositoryContext, ref: Ref[M], row: Row[M], held: Held) -> None:
+def insert_absent(context: RepositoryContext, ref: Ref[M], row: Row[M], known_rows: KnownRows) -> None:
     """Insert a row that was not there when it was looked for."""
     try:
-        insert_row(context, ref.entity, ref.scope, row, held)
+        insert_row(context, ref.entity, ref.scope, row, known_rows)
     except DuplicateError as error:
-        raise rival(context, ref.entity, ref.scope, ref.key, error) from error.__cause__
+        raise competing_insert_error(context, ref.entity, ref.scope, ref.key, error) from error.__cause__
 
 
 def server_time(context: RepositoryContext) -> datetime:
@@ -194,7 +194,9 @@ def insert_several(context: RepositoryContext, entity: Entity[M], rows: Sequence
             raise duplicate_of(codec, rows[refused[0]["index"]], violated_index(cause)) from error
 
 
-def swap(context: RepositoryContext, entity: Entity[M], scope: Tenants, found: Document, row: Row[M]) -> None:
+def replace_found(
+    context: RepositoryContext, entity: Entity[M], scope: Tenants, found: Document, row: Row[M]
+) -> None:
     """Replace a document that was read.
 
     Raises:
@@ -242,7 +244,7 @@ def write_one(
     return bool(done.matched_count)
 
 
-def take_away(context: RepositoryContext, entity: Entity, found: Document) -> None:
+def delete_found(context: RepositoryContext, entity: Entity, found: Document) -> None:
     """Remove a document that was read.
 
     Raises:
@@ -278,7 +280,7 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
             index = codec.uniques.get(violated_index(error) or "")
             refusal = duplicate_of(codec, row, violated_index(error))
             if index is None or is_own_value(context, row, entity, scope, index):
-                raise rival(context, entity, scope, key, refusal) from error
+                raise competing_insert_error(context, entity, scope, key, refusal) from error
             raise refusal from error
 
 
@@ -310,11 +312,11 @@ def replacement(document: Document, *, versioned: bool) -> list[Document]:
         return [{"$replaceWith": {"$mergeObjects": parts}}]
     parts.append({VERSION: {"$ifNull": [f"${VERSION}", Int64(0)]}})
     grown = {VERSION: {"$add": [f"$$new.{VERSION}", Int64(1)]}}
-    chosen = {"$cond": [{"$eq": ["$$new", "$$ROOT"]}, "$$ROOT", {"$mergeObjects": ["$$new", grown]}]}
-    return [{"$replaceWith": {"$let": {"vars": {"new": {"$mergeObjects": parts}}, "in": chosen}}}]
+    selected = {"$cond": [{"$eq": ["$$new", "$$ROOT"]}, "$$ROOT", {"$mergeObjects": ["$$new", grown]}]}
+    return [{"$replaceWith": {"$let": {"vars": {"new": {"$mergeObjects": parts}}, "in": selected}}}]
 
 
-def rival(
+def competing_insert_error(
     context: RepositoryContext,
     entity: Entity[M],
     scope: Tenants,
@@ -350,11 +352,11 @@ VALUE: Final = "value"
 def next_number(context: RepositoryContext, entity: Entity) -> int:
     """Return the next insertion number of an entity; see :class:`twinstore.access.protocol.Access`."""
     with context.writing(entity):
-        number = counted(context, entity)
+        number = increment_counter(context, entity)
         if number == 1 and (stored := last_number(context, entity)):
             # The counter begins, and rows are there: they came by another way than this library.
-            raised(context, entity, stored)
-            number = counted(context, entity)
+            raise_counter(context, entity, stored)
+            number = increment_counter(context, entity)
         return number
 
 
@@ -362,10 +364,10 @@ def raise_above(context: RepositoryContext, entity: Entity, number: int) -> None
     """Let new rows be numbered above a number, before rows with it are written; 0 is below all."""
     if number:
         with context.writing(entity):
-            raised(context, entity, number)
+            raise_counter(context, entity, number)
 
 
-def counted(context: RepositoryContext, entity: Entity) -> int:
+def increment_counter(context: RepositoryContext, entity: Entity) -> int:
     """Count one row more."""
     found = counters(context).find_one_and_update(
         {ID: context.connection.collection_name(entity)},
@@ -378,7 +380,7 @@ def counted(context: RepositoryContext, entity: Entity) -> int:
     return int(found[VALUE])
 
 
-def raised(context: RepositoryContext, entity: Entity, number: int) -> None:
+def raise_counter(context: RepositoryContext, entity: Entity, number: int) -> None:
     """Raise the counter to a number, unless it is as high; it never goes back."""
     place = {ID: context.connection.collection_name(entity)}
     higher = {"$max": [f"${VALUE}", Int64(number)]}

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from pymongo import ReadPreference
 from pymongo.errors import ConnectionFailure, PyMongoError
 
-from twinstore.access.defaults import Stepwise
+from twinstore.access.defaults import PartialProgress
 from twinstore.access.protocol import UniqueKey
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.access.unit_state import UnitState, write_refused
 from twinstore.errors import Outcome, UnavailableError
-from twinstore.runtime.forks import OwnProcess, ending
+from twinstore.runtime.forks import ProcessGuard, cleanup_unless_forked
 from twinstore_mongo.client.cancellation import call_session, end_session, killable
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, STORE_ERRORS, loggable, translate
 from twinstore_mongo.client.types import MAJORITY_WRITE, SNAPSHOT_READ
@@ -105,9 +105,9 @@ class RepositoryContext:
         with client_session(self.store, causal_consistency=True) as session:
             yield replace(self, bound=session)
 
-    def stepwise(self) -> Stepwise:
+    def independent_steps(self) -> PartialProgress:
         """Return the block of a call whose steps are independent."""
-        return Stepwise(in_unit=self.in_transaction)
+        return PartialProgress(in_unit=self.in_transaction)
 
     def check_writable(self) -> None:
         """Raise ``ValidationError`` in a unit that was opened for reading, also before a write of nothing."""
@@ -128,9 +128,9 @@ class RepositoryContext:
         self.check_writable()
         if self.in_transaction or not self.store.capabilities.transactions:
             return action(self)
-        return repeat(lambda: self._alone(action))
+        return retry(lambda: self._separately(action))
 
-    def _alone(self, action: Callable[[RepositoryContext], T]) -> T:
+    def _separately(self, action: Callable[[RepositoryContext], T]) -> T:
         with self.opened() as context:
             return action(context)
 
@@ -213,7 +213,7 @@ def text_of_key(entity: Entity, key: Key | UniqueKey) -> str:
 def client_session(store: OpenDatabase, *, causal_consistency: bool | None = None) -> Iterator[ClientSession]:
     """Open a client session; a forked child leaves it alone, because to end it would roll the parent back."""
     session = store.client.start_session(causal_consistency=causal_consistency)
-    with ending(partial(end_session, session)):
+    with cleanup_unless_forked(partial(end_session, session)):
         yield session
 
 
@@ -227,7 +227,7 @@ def transaction(session: ClientSession, store: OpenDatabase) -> Iterator[None]:
     """
     # The commit waits until a majority has it, so that a reported success cannot be undone.
     session.start_transaction(SNAPSHOT_READ, MAJORITY_WRITE, ReadPreference.PRIMARY)
-    process = OwnProcess()
+    process = ProcessGuard()
     try:
         yield
         process.check("This transaction")

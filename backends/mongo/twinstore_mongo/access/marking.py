@@ -21,7 +21,7 @@ from twinstore_mongo.mapping.layout import ID, VERSION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from twinstore.access.protocol import Sets, Values
+    from twinstore.access.protocol import FieldUpdates, Values
     from twinstore.access.query import Query
     from twinstore.catalog.entity import Entity
     from twinstore_mongo.access.execution import RepositoryContext
@@ -33,12 +33,14 @@ M = TypeVar("M", bound=CanonicalModel)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def can_set(entity: Entity, sets: Sets) -> bool:
+def can_set(entity: Entity, sets: FieldUpdates) -> bool:
     """Whether the server can set fields by itself: those from which others derive it could not."""
     return all(item.number_of is not None and item.number_of not in sets for item in entity.derived)
 
 
-def mark(context: RepositoryContext, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+def mark(
+    context: RepositoryContext, entity: Entity[M], query: Query, sets: FieldUpdates
+) -> tuple[Row[M], ...]:
     """Set fields of the first rows of a list, one after the other, each only while it still matches."""
     codec = codec_of(entity)
     condition = compiled(codec, query)
@@ -60,7 +62,7 @@ def amend(context: RepositoryContext, entity: Entity, query: Query, values: Valu
     codec = codec_of(entity)
     condition, change = compiled(codec, query), [{"$set": set_to(codec, values)}]
     amended = 0
-    with context.stepwise() as steps:
+    with context.independent_steps() as steps:
         for row in rows(context, entity, query, query.limit, fields=(ID,)):
             which = {ID: row[ID], "$and": [condition]}
             with context.writing(entity):
@@ -70,11 +72,15 @@ def amend(context: RepositoryContext, entity: Entity, query: Query, values: Valu
 
 
 def update_each(
-    context: RepositoryContext, codec: Codec[Any], condition: Document, ids: Sequence[object], sets: Sets
+    context: RepositoryContext,
+    codec: Codec[Any],
+    condition: Document,
+    ids: Sequence[object],
+    sets: FieldUpdates,
 ) -> list[Document]:
     """Set fields of some documents that satisfy a condition; return those that did, as they are then."""
     updated: list[Document] = []
-    with context.stepwise() as steps:
+    with context.independent_steps() as steps:
         for key in ids:
             # Under $and, because the condition of the list may be about _id too.
             document = update(context, codec, {ID: key, "$and": [condition]}, sets)
@@ -95,7 +101,7 @@ def readable_ids(context: RepositoryContext, entity: Entity, query: Query) -> li
 
     while True:
         found = rows(context, entity, query, wanted)
-        ids, _ = decoded(found, readable, (lambda row: row.get(tenant)) if query.passes_over else None)
+        ids, _ = decoded(found, readable, (lambda row: row.get(tenant)) if query.skips_undecodable else None)
         if ids or len(found) < wanted:
             return ids[: query.limit]
         wanted *= 2
@@ -105,7 +111,7 @@ def update(
     context: RepositoryContext,
     codec: Codec[Any],
     condition: Document,
-    sets: Sets,
+    sets: FieldUpdates,
 ) -> Document | None:
     """Set fields of one document; return it as it is then."""
     # A pipeline, because only there the time of the server can be part of a sum.
@@ -117,7 +123,7 @@ def update(
     return None if found is None else converted(found)
 
 
-def set_to(codec: Codec[Any], sets: Sets) -> Document:
+def set_to(codec: Codec[Any], sets: FieldUpdates) -> Document:
     """Return the expressions of some changes, by stored name."""
     changed: Document = {codec.names[name]: expression(codec, name, change) for name, change in sets.items()}
     if codec.entity.versioned:

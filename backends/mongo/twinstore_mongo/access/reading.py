@@ -18,7 +18,7 @@ from twinstore.models.fields import parse_timestamp
 from twinstore.models.shapes import Kind
 from twinstore_mongo.access.queries import any_of, compiled, merged, owned_by, place_of
 from twinstore_mongo.client.errors import DRIVER
-from twinstore_mongo.mapping.codec import along_index, codec_of, converted
+from twinstore_mongo.mapping.codec import codec_of, converted, sorted_along_index
 from twinstore_mongo.mapping.key_order import SIMPLE
 from twinstore_mongo.mapping.layout import plain_part
 
@@ -105,12 +105,12 @@ def rows(
     with context.reading(entity):
         if fields is not None:
             fields = (*fields, *(name for name, _ in reading.order))
-        asked = partial(
+        find_rows = partial(
             context.collection(entity).find, projection=fields, session=context.session, collation=SIMPLE
         )
-        if reading.along is not None:
-            return list(map(converted, along_index(asked, condition, reading, wanted)))
-        cursor = asked(condition)
+        if reading.index_sort is not None:
+            return list(map(converted, sorted_along_index(find_rows, condition, reading, wanted)))
+        cursor = find_rows(condition)
         return list(map(converted, (cursor.sort(reading.order) if reading.order else cursor).limit(wanted)))
 
 
@@ -118,9 +118,9 @@ def keys(context: RepositoryContext, entity: Entity, query: Query) -> tuple[Key,
     """Return the keys of the first documents of a list, those too that cannot be read."""
     names = codec_of(entity).key
     found = rows(context, entity, query, query.limit, fields=names)
-    told = (tuple(plain_part(row.get(name)) for name in names) for row in found)
+    keys_found = (tuple(plain_part(row.get(name)) for name in names) for row in found)
     # Safe, because what is admitted is one.
-    return tuple(cast("Key", key) for key in told if entity.admits_key(key))
+    return tuple(cast("Key", key) for key in keys_found if entity.admits_key(key))
 
 
 def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> dict[str, int]:
@@ -169,7 +169,7 @@ def key_part(value: Any, key: SortKey) -> SortValue:  # noqa: ANN401  # whatever
 # The server keeps no references, so the parent is read first: one round trip more than for other rows.
 
 
-Held = tuple[tuple["Entity", "Row[Any]"], ...]
+KnownRows = tuple[tuple["Entity", "Row[Any]"], ...]
 
 
 def without_orphans(
@@ -197,9 +197,9 @@ def is_hidden(context: RepositoryContext, entity: Entity, query: Query) -> bool:
 
 
 def check_parent(
-    context: RepositoryContext, entity: Entity, scope: Tenants, row: Row[Any], held: Held = ()
+    context: RepositoryContext, entity: Entity, scope: Tenants, row: Row[Any], known_rows: KnownRows = ()
 ) -> None:
-    """Make sure that the parent of a new row exists; ``held`` has the rows of which that is known.
+    """Make sure that the parent of a new row exists; ``known_rows`` has the rows of which that is known.
 
     Raises:
         NotFoundError: it is absent or foreign.
@@ -208,7 +208,7 @@ def check_parent(
         return
     value = entity.value(row.model, row.storage, entity.parent.field)
     parent = entity.parent.entity
-    if not isinstance(value, (str, int)) or is_held(held, parent, scope, value):
+    if not isinstance(value, (str, int)) or is_known(known_rows, parent, scope, value):
         return
     if not seen_parents(context, entity, scope, [value]):
         raise not_found(parent, str(value), DRIVER)
@@ -242,11 +242,11 @@ def parent_of(entity: Entity) -> tuple[Entity, str]:
     return entity.parent.entity, entity.parent.field
 
 
-def is_held(held: Held, parent: Entity, scope: Tenants, value: str | int) -> bool:
+def is_known(known_rows: KnownRows, parent: Entity, scope: Tenants, value: str | int) -> bool:
     """Whether a scope sees one of some rows, found by the last part of its key."""
     return any(
         entity == parent
         and entity.key_of(row.model, row.storage)[-1] == value
         and entity.is_seen(scope, row.model, row.storage)
-        for entity, row in held
+        for entity, row in known_rows
     )

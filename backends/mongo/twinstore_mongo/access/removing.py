@@ -33,7 +33,7 @@ def remove(context: RepositoryContext, entities: Sequence[Entity], entity: Entit
         return delete_one(context, entity, condition)
     # deleteMany has neither an order nor a limit.
     found = rows(context, entity, query, query.limit, fields=(ID,))
-    return delete(context, entity, still(found, condition)) if found else 0
+    return delete(context, entity, still_matching(found, condition)) if found else 0
 
 
 def remove_keys(
@@ -68,7 +68,7 @@ def remove_families(
     found = rows(context, entity, query, query.limit, fields=(name,))
     if not found:
         return 0
-    removed = delete(context, entity, still(found, compiled(codec, query)))
+    removed = delete(context, entity, still_matching(found, compiled(codec, query)))
     kept = set[object]()
     if removed < len(found):
         kept = {row[ID] for row in named(context, entity, ID, [row[ID] for row in found])}
@@ -109,7 +109,7 @@ def named(
         return list(map(converted, found))
 
 
-def still(found: Sequence[Document], condition: Document) -> Document:
+def still_matching(found: Sequence[Document], condition: Document) -> Document:
     """Return the filter of those of some rows that still satisfy a condition."""
     return merged(({ID: {"$in": [row[ID] for row in found]}}, condition))
 

@@ -15,10 +15,18 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 from typing_extensions import override
 
-from twinstore.bulk.corruption import Planter, PlantRefusedError, RawRow, Role, SchemaPart, StoredPlace, Twice
+from twinstore.bulk.corruption import (
+    CorruptionRefusedError,
+    CorruptionWriter,
+    DuplicateMember,
+    RawRow,
+    Role,
+    SchemaPart,
+    StoredPlace,
+)
 from twinstore.models.fields import DATE
 from twinstore.plugins.resources import SharedResources
-from twinstore_mongo.bulk.scan import LEAST_SHORT, MOST_SHORT, instant_text
+from twinstore_mongo.bulk.scan import INT32_MAX, INT32_MIN, instant_text
 from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.client.errors import DUPLICATE_KEY, ID_INDEX, violated_index
 from twinstore_mongo.client.types import EXACT
@@ -36,13 +44,13 @@ NOT_OPTIONS: Final = frozenset({"v", "ns", "key"})
 
 
 @contextmanager
-def planter_of(settings: BackendSettings) -> Iterator[Planter]:
-    """Open a planter of documents."""
+def open_corruption_writer(settings: BackendSettings) -> Iterator[CorruptionWriter]:
+    """Open a corruption writer of documents."""
     with closing(SharedResources()) as resources:
-        yield MongoPlanter(Connection(cast("MongoSettings", settings), resources))
+        yield MongoCorruptionWriter(Connection(cast("MongoSettings", settings), resources))
 
 
-class MongoPlanter(Planter):
+class MongoCorruptionWriter(CorruptionWriter):
     """Finds a document again by its bytes; bypasses validators, because old documents exist."""
 
     tabular = False
@@ -80,7 +88,7 @@ class MongoPlanter(Planter):
                 else encoded(values if ID in values else {ID: bson.ObjectId(), **values})
             )
         except OverflowError as error:
-            raise PlantRefusedError("BSON holds integers of 64 bits") from error
+            raise CorruptionRefusedError("BSON holds integers of 64 bits") from error
         place = None if row is None else {ID: row.values[ID]}
         kept = (
             new is not None
@@ -88,7 +96,7 @@ class MongoPlanter(Planter):
             and bson.encode(place) == bson.encode({ID: row_of(new).values[ID]})
         )
         if row is not None and new is not None and new.raw == row.place:
-            raise PlantRefusedError("no change in BSON")
+            raise CorruptionRefusedError("no change in BSON")
         if place is not None and not kept:
             # The server lets no identity change, so the document is removed and inserted.
             collection.delete_one(place)
@@ -106,7 +114,7 @@ class MongoPlanter(Planter):
             constraint = (
                 (violated_index(error) or ID_INDEX) if unique else f"error {error.code} of the server"
             )
-            raise PlantRefusedError(constraint, unique=unique) from error
+            raise CorruptionRefusedError(constraint, unique=unique) from error
         return None if new is None else row_of(new)
 
     @override
@@ -123,7 +131,7 @@ class MongoPlanter(Planter):
             case int():
                 if not isinstance(value, Int64):
                     yield "int64", Int64(value)
-                elif LEAST_SHORT <= value <= MOST_SHORT:
+                elif INT32_MIN <= value <= INT32_MAX:
                     yield "int32", int(value)
                 if int(float(value)) == value:
                     yield "double", float(value)
@@ -161,8 +169,10 @@ def encoded(values: Mapping[str, object]) -> RawBSONDocument:
     """Return the BSON of a document in which names may be stored twice."""
     content = b""
     for name, value in values.items():
-        element = bson.encode({name: plain(value.value if isinstance(value, Twice) else value)})[4:-1]
-        content += element * (2 if isinstance(value, Twice) else 1)
+        element = bson.encode({name: plain(value.value if isinstance(value, DuplicateMember) else value)})[
+            4:-1
+        ]
+        content += element * (2 if isinstance(value, DuplicateMember) else 1)
     return RawBSONDocument((len(content) + 5).to_bytes(4, "little") + content + b"\x00")
 
 

@@ -17,11 +17,11 @@ from pymongo.errors import OperationFailure
 
 from twinstore.bulk.rows import Digestible, NoDigests, content_without, has_marks
 from twinstore.catalog.keys import KeyType
-from twinstore.fast.digests import Judge, Scanner, document_form, write_removal
+from twinstore.fast.digests import NativeValidator, Scanner, document_form, write_removal
 from twinstore.fast.library import NO_LIBRARY, library
 from twinstore.fast.program import Writer
 from twinstore.models.shapes import Kind, is_whole, shapes_of
-from twinstore.runtime.forks import ending
+from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.key_order import BATCH_BYTES, SIMPLE, VIEW, fitting_batch
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore.models.shapes import ValueShape
-    from twinstore_mongo.bulk.owners import Chosen
+    from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
 
 # What one cursor sends keeps hardly more of them busy.
 MOST_THREADS: Final = 3
 # Documents of one batch, where they are small.
-AT_ONCE: Final = 5000
+DOCUMENTS_PER_BATCH: Final = 5000
 # What comes without being asked for comes as fast in small batches, and their memory need not be got from the
 # system each time: for larger ones that takes a third as long as the digests.
-UNASKED_BYTES: Final = 700_000
+EXHAUST_BYTES: Final = 700_000
 BALANCED: Final = "LoadBalanced"
 # A cursor that sends without being asked keeps its connection; with fewer than these others would miss it.
 MANY_CONNECTIONS: Final = 20
@@ -60,10 +60,10 @@ ACCEPTS: Final = "ts_accepts_document"
 
 def digestible(entity: Entity) -> Digestible | NoDigests:
     """Return how documents of an entity are judged, or why there are no digests of them."""
-    reason = NO_LIBRARY if library() is None else why_not(entity)
+    reason = NO_LIBRARY if library() is None else unsupported_reason(entity)
     if reason is not None:
         return NoDigests(reason)
-    return Digestible.ROWS if native_documents(entity) is None else Digestible.JUDGED
+    return Digestible.ROWS if native_documents(entity) is None else Digestible.PREVALIDATED
 
 
 class DigestScan:
@@ -82,27 +82,36 @@ class DigestScan:
         of_source: bool,
         ignored: AbstractSet[str],
         accepts: Callable[[bytes], bool] | None,
-        tell: Callable[[int], None] | None,
+        on_progress: Callable[[int], None] | None,
         threads: int = 1,
     ) -> RangeDigests | NoDigests:
         """Return the digests of documents, or why native code shows none of them."""
         found, entity = library(), self._scan.entity
         if found is None:
             return NoDigests(NO_LIBRARY)
-        if (reason := why_not(entity, ignored)) is not None:
+        if (reason := unsupported_reason(entity, ignored)) is not None:
             return NoDigests(reason)
         form = document_form(found, digest_form(entity, of_source=of_source, ignored=ignored))
-        judge = judge_of(found, entity, ignored)
-        judged = None if accepts is None else partial(self._accepts, accepts, ignored)
+        validator = acceptance_check(found, entity, ignored)
+        accepts_row = None if accepts is None else partial(self._accepts, accepts, ignored)
         scanners = [
-            Scanner(found, form, entity, bounds, secret=secret, cutoff=cutoff, accepts=judged, judge=judge)
+            Scanner(
+                found,
+                form,
+                entity,
+                bounds,
+                secret=secret,
+                cutoff=cutoff,
+                accepts=accepts_row,
+                validator=validator,
+            )
             for _ in range(threads)
         ]
         unique = self._is_unique()
         with closing(numbers_of(scanners, batches)) as numbers:
             for number in numbers:
-                if tell is not None:
-                    tell(number)
+                if on_progress is not None:
+                    on_progress(number)
         whole, *others = (scanner.result(unique=unique) for scanner in scanners)
         for part in others:
             whole.merge(part)
@@ -114,16 +123,16 @@ class DigestScan:
         content = content_without(row.content, ignored) if ignored else row.content
         return not has_marks(content) and accepts(content)
 
-    def batches(self, rows: Chosen) -> Generator[bytes]:
+    def batches(self, rows: TenantFilter) -> Generator[bytes]:
         """Yield whole documents, as many at a time as the server sends."""
         with self._store.limited():
-            unasked = self._sends_unasked and not rows.joins
-            most = UNASKED_BYTES if unasked else BATCH_BYTES
-            batch_size = fitting_batch(self._store, self._collection, AT_ONCE, most)
+            exhaust = self._can_exhaust and not rows.joins
+            most = EXHAUST_BYTES if exhaust else BATCH_BYTES
+            batch_size = fitting_batch(self._store, self._collection, DOCUMENTS_PER_BATCH, most)
         # The limit that the first command names is one of the whole reading.
         with self._store.with_index_timeout():
             cursor = self._cursor(rows, batch_size)
-        with ending(cursor.close):
+        with cleanup_unless_forked(cursor.close):
             with self._store.with_index_timeout():
                 batch: Any = next(cursor, None)
             while batch is not None:
@@ -138,12 +147,14 @@ class DigestScan:
         return client.is_mongos or client.topology_description.topology_type_name == BALANCED
 
     @property
-    def _sends_unasked(self) -> bool:
+    def _can_exhaust(self) -> bool:
         """Whether the server may send the next batch without being asked for it."""
         most = self._store.client.options.pool_options.max_pool_size
         return not self._is_cluster and (not most or most >= MANY_CONNECTIONS)
 
-    def _cursor(self, rows: Chosen, batch_size: int) -> RawBatchCursor[Any] | RawBatchCommandCursor[Any]:
+    def _cursor(
+        self, rows: TenantFilter, batch_size: int
+    ) -> RawBatchCursor[Any] | RawBatchCommandCursor[Any]:
         if rows.joins:
             return self._collection.aggregate_raw_batches(
                 rows.stages, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
@@ -152,15 +163,15 @@ class DigestScan:
             rows.condition,
             batch_size=batch_size,
             collation=SIMPLE,
-            cursor_type=CursorType.EXHAUST if self._sends_unasked else CursorType.NON_TAILABLE,
+            cursor_type=CursorType.EXHAUST if self._can_exhaust else CursorType.NON_TAILABLE,
         )
 
     def _is_unique(self) -> bool:
         """Whether the server admits no two documents of one key."""
         with self._store.limited():
-            return self._admits_no_two()
+            return self._has_unique_index()
 
-    def _admits_no_two(self) -> bool:
+    def _has_unique_index(self) -> bool:
         # In a cluster the unique indexes of each server cover only the documents on that server.
         if self._is_cluster:
             return False
@@ -203,13 +214,13 @@ def numbers_of(scanners: Sequence[Scanner], batches: Iterator[bytes]) -> Generat
             yield left.result()
 
 
-def judge_of(found: ctypes.CDLL, entity: Entity, ignored: AbstractSet[str]) -> Judge | None:
+def acceptance_check(found: ctypes.CDLL, entity: Entity, ignored: AbstractSet[str]) -> NativeValidator | None:
     """Return a judge of whether the models accept documents of an entity, ``None`` if there is none."""
     documents = native_documents(entity, ignored)
     if documents is None:
         return None
     function = ctypes.cast(getattr(found, ACCEPTS), ctypes.c_void_p).value
-    return None if function is None else Judge(function, documents.handle)
+    return None if function is None else NativeValidator(function, documents.handle)
 
 
 # Which value is where in the documents of an entity, for native code that digests them.
@@ -225,12 +236,12 @@ FIELD, MARKER, COUNTER, SKIPPED, IGNORED = range(5)
 # What `_id` is: a field, what joins the key, or generated.
 SHOWN, OF_KEY, ANY = range(3)
 MOST_PARTS: Final = 4
-MOST_TOPS: Final = 256
+MOST_TOP_NAMES: Final = 256
 
 Members = tuple[tuple[str, int], ...]
 
 
-def why_not(entity: Entity, ignored: AbstractSet[str] = frozenset()) -> str | None:
+def unsupported_reason(entity: Entity, ignored: AbstractSet[str] = frozenset()) -> str | None:
     """Return why documents of an entity have no such form, ``None`` where they have."""
     form = CollectionScan.of(entity).form
     if form.derived:
@@ -243,30 +254,32 @@ def why_not(entity: Entity, ignored: AbstractSet[str] = frozenset()) -> str | No
         return "a marker has the name of a field"
     if len(entity.key_parts) > MOST_PARTS or any(part.type is KeyType.HEX for part in entity.key_parts):
         return "its key is of a kind that native code does not know"
-    has_room = len(entity.shapes) + len(entity.storage) + len(ignored) < MOST_TOPS
+    has_room = len(entity.shapes) + len(entity.storage) + len(ignored) < MOST_TOP_NAMES
     return None if has_room else "it has too many fields"
 
 
 def digest_form(entity: Entity, *, of_source: bool = False, ignored: AbstractSet[str] = frozenset()) -> bytes:
     """Return the form as native code reads it; see ``core/native/verifier/document_form.c``."""
-    scan, tops = CollectionScan.of(entity), Tops(entity, of_source=of_source, ignored=ignored)
+    scan, top_names = CollectionScan.of(entity), TopLevelNames(entity, of_source=of_source, ignored=ignored)
     writer = Writer()
     form = scan.form
-    tops.places.write(writer)
-    writer.many(tops.names, lambda name: tops.write(writer, name))
-    writer.many(_in_order(form.markers), lambda name: tops.write_marker(writer, name, form.markers[name]))
-    writer.many(scan.key, lambda name: tops.write_part(writer, name, is_number=name in scan.numbers))
+    top_names.places.write(writer)
+    writer.many(top_names.names, lambda name: top_names.write(writer, name))
+    writer.many(
+        _in_order(form.markers), lambda name: top_names.write_marker(writer, name, form.markers[name])
+    )
+    writer.many(scan.key, lambda name: top_names.write_part(writer, name, is_number=name in scan.numbers))
     writer.number(OF_KEY if form.joined else ANY if form.generated else SHOWN)
-    tops.write_number(writer, form.wire_id)
-    tops.write_number(writer, scan.tenant)
+    top_names.write_number(writer, form.wire_id)
+    top_names.write_number(writer, scan.tenant)
     writer.number(scan.may_lack_tenant)
-    tops.write_number(writer, form.expires)
+    top_names.write_number(writer, form.expires)
     stored = stored_names(entity)
-    write_removal(writer, entity.retention, lambda name: tops.number(stored[name]))
+    write_removal(writer, entity.retention, lambda name: top_names.number(stored[name]))
     return writer.tobytes()
 
 
-class Tops:
+class TopLevelNames:
     """The names on the top level, as the content has them: ``_id`` has the name of its field."""
 
     def __init__(self, entity: Entity, *, of_source: bool, ignored: AbstractSet[str] = frozenset()) -> None:

@@ -23,9 +23,9 @@ from twinstore.bulk.rows import LONGEST_READABLE, Original, base64_pieces
 from twinstore.catalog.keys import KeyType
 from twinstore.errors import DocumentDecodeError
 from twinstore.fast.records import PackedBatch, Stored
-from twinstore.models.shapes import lossy_map, names_lost
-from twinstore.runtime.forks import ending
-from twinstore_mongo.bulk.owners import owner_of_value
+from twinstore.models.shapes import lossy_map, lossy_map_reason
+from twinstore.runtime.forks import cleanup_unless_forked
+from twinstore_mongo.bulk.tenant_filter import owner_of_value
 from twinstore_mongo.client.bson import (
     EPOCH,
     NAIVE_EPOCH,
@@ -36,7 +36,7 @@ from twinstore_mongo.client.bson import (
     parts_of,
 )
 from twinstore_mongo.client.types import EXACT, FOREIGN_TYPES
-from twinstore_mongo.mapping.free_json import given_back
+from twinstore_mongo.mapping.free_json import lossless_document
 from twinstore_mongo.mapping.key_order import (
     BATCH_BYTES,
     SIMPLE,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key, KeyRange
     from twinstore.catalog.tenancy import StoredOwner
     from twinstore.fast.records import NativeDocuments, ReadDocuments
-    from twinstore_mongo.bulk.owners import Chosen
+    from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
@@ -137,7 +137,7 @@ class Exporter:
         collection: Collection[Document],
         within: KeyRange,
         *,
-        rows: Chosen,
+        rows: TenantFilter,
         size: ReadSize,
     ) -> Generator[bytes]:
         """Yield the documents of a range in key order, as they are stored, some at a time."""
@@ -152,10 +152,10 @@ class Exporter:
             order += [] if (ID, 1) in order else [(ID, 1)]
             with store.with_index_timeout():
                 cursor = self._sorted(collection, within, rows, order, batch_size)
-        with ending(cursor.close):
+        with cleanup_unless_forked(cursor.close):
             yield from next_parts(store, cursor, size.part, indexed=indexed)
         if indexed and within.upper is None:
-            yield from self._beside_index(store, collection, within, rows.condition, size)
+            yield from self._outside_index(store, collection, within, rows.condition, size)
 
     def _along_index(
         self,
@@ -174,7 +174,7 @@ class Exporter:
             condition, sort=order, hint=order, batch_size=batch_size, collation=SIMPLE, **ends
         )
 
-    def _beside_index(
+    def _outside_index(
         self,
         store: OpenDatabase,
         collection: Collection[Document],
@@ -183,19 +183,19 @@ class Exporter:
         size: ReadSize,
     ) -> Iterator[bytes]:
         """Yield the documents that walks along the index up to its end leave out."""
-        others = not_walked(self.codec, within)
+        others = outside_index(self.codec, within)
         if not others:
             return
         with store.with_index_timeout():
             cursor = collection.find_raw_batches({"$and": [condition, {"$or": others}]}, collation=SIMPLE)
-        with ending(cursor.close):
+        with cleanup_unless_forked(cursor.close):
             yield from next_parts(store, cursor, size.part, indexed=False)
 
     def _sorted(
         self,
         collection: Collection[Document],
         within: KeyRange,
-        rows: Chosen,
+        rows: TenantFilter,
         order: Order,
         batch_size: int,
     ) -> RawBatches:
@@ -210,7 +210,7 @@ class Exporter:
         """Yield single records."""
         for condition in conditions_of(self.codec.key, keys):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
-            with ending(cursor.close):
+            with cleanup_unless_forked(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
                     for records in self.decoded(parts_of(batch)):
                         yield from records
@@ -224,23 +224,23 @@ class Exporter:
         try:
             documents = decode_all(batch, NAIVE)
         except InvalidBSON:
-            return [self.cautious(raw) for raw in documents_of(batch)]
+            return [self.careful_record(raw) for raw in documents_of(batch)]
         # A document that its values do not give back holds a name twice, of which the client keeps the last,
         # or a type that the client replaces: to copy it would lose something silently.
         if b"".join(map(encode, documents)) != batch:
             del documents
-            return [self.cautious(raw) for raw in documents_of(batch)]
+            return [self.careful_record(raw) for raw in documents_of(batch)]
         # Each is forgotten as soon as its model is made: as objects documents are many times as large.
         documents.reverse()
         return [self.record(documents.pop(), raw) for raw in documents_of(batch)]
 
-    def cautious(self, raw: bytes) -> Record:
+    def careful_record(self, raw: bytes) -> Record:
         """Return the record of one document that may be broken or hold what the client does not give back."""
         try:
             document, stored = decode(raw, NAIVE), decode(raw, EXACT)
         except InvalidBSON:
             return self.by_first_values(raw, BROKEN)
-        exact = document if encode(stored) == raw else given_back(raw)
+        exact = document if encode(stored) == raw else lossless_document(raw)
         if exact is None or encode(self.own(document)) != encode(self.own(stored)):
             return self.by_first_values(raw, ALTERED)
         return self.record(exact, raw)
@@ -287,7 +287,7 @@ class Exporter:
             record.error = "its key is not a string"
             return record
         if (path := lossy_map(document, row.model)) is not None:
-            record.error = names_lost(path)
+            record.error = lossy_map_reason(path)
             return record
         record.model, record.storage = row.model, row.storage
         return record
@@ -325,7 +325,7 @@ def lists_in(codec: Codec[Any]) -> list[Document]:
     return [{name: {"$type": "array"}} for name in codec.key]
 
 
-def not_walked(codec: Codec[Any], within: KeyRange) -> list[Document]:
+def outside_index(codec: Codec[Any], within: KeyRange) -> list[Document]:
     """Return the conditions of which one holds for what the last walk along the index leaves out."""
     # The server admits no list as an _id.
     lists = lists_in(codec) if codec.key != (ID,) else []
@@ -380,7 +380,7 @@ LENIENT: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, unicode_decode_error_handler="backslashreplace"
 )
 # The readable form skips larger values, so that the names and the small values fit.
-LARGEST_SHOWN: Final = 4096
+LARGEST_READABLE: Final = 4096
 
 
 class BsonOriginal(Original):
@@ -405,19 +405,19 @@ def members(raw: bytes) -> Iterator[str]:
     """Yield the elements of a document as members of a JSON object while there is room for them."""
     room = LONGEST_READABLE
     for _, name, start, end in elements(raw):
-        told = told_of(raw, name, start, end)
-        if len(told) > room:
+        member = readable_member(raw, name, start, end)
+        if len(member) > room:
             yield '"$omitted":true'
             return
         # The comma counts too.
-        room -= len(told) + 1
-        yield told
+        room -= len(member) + 1
+        yield member
 
 
-def told_of(raw: bytes, name: bytes, start: int, end: int) -> str:
+def readable_member(raw: bytes, name: bytes, start: int, end: int) -> str:
     """Return one element as a member of a JSON object; skip long values and those without such a form."""
     first = start - len(name) - 2
-    if end - first <= LARGEST_SHOWN:
+    if end - first <= LARGEST_READABLE:
         inner = raw[first:end]
         document = (len(inner) + 5).to_bytes(4, "little") + inner + b"\x00"
         try:
@@ -425,8 +425,8 @@ def told_of(raw: bytes, name: bytes, start: int, end: int) -> str:
         # Even extended JSON does not know everything that a server stores.
         except (InvalidBSON, TypeError, ValueError, OverflowError, RecursionError):
             pass
-    shown = json.dumps(name[:LARGEST_SHOWN].decode(errors="backslashreplace"))
-    return f'{shown}:{{"$omitted":{end - start}}}'
+    readable_name = json.dumps(name[:LARGEST_READABLE].decode(errors="backslashreplace"))
+    return f'{readable_name}:{{"$omitted":{end - start}}}'
 
 
 # Reading ranges of rows packed: native code takes what it understands, the exporter all else.
@@ -482,7 +482,7 @@ class PackedExporter:
 
     def _record(self, raw: bytes) -> Record:
         """Return the record of a document, the exact way."""
-        return self.exporter.cautious(raw)
+        return self.exporter.careful_record(raw)
 
 
 # Places in documents, as trees that are laid out once and walked for every document.

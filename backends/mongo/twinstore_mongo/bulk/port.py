@@ -12,7 +12,7 @@ from pymongo.errors import OperationFailure
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
-from twinstore.access.scope import UNBOUND, note_system_scope
+from twinstore.access.scope import UNBOUND, record_system_scope
 from twinstore.access.unit_state import UnitState
 from twinstore.bulk.port import BulkPort
 from twinstore.bulk.rows import Counted
@@ -23,8 +23,8 @@ from twinstore.plugins.options import ModuleOptions
 from twinstore_mongo.access.access import MongoAccess
 from twinstore_mongo.access.execution import RepositoryContext, translating
 from twinstore_mongo.bulk.digests import digestible
-from twinstore_mongo.bulk.owners import chosen, counted_owner, owner_of_value
-from twinstore_mongo.bulk.survey import survey_of
+from twinstore_mongo.bulk.inventory import inventory_of
+from twinstore_mongo.bulk.tenant_filter import counted_owner, owner_of_value, tenant_filter
 from twinstore_mongo.bulk.view import MongoView
 from twinstore_mongo.bulk.writer import MongoRangeWriter
 from twinstore_mongo.client.bson import documents_of, first_of, raw_batches
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.access.protocol import Access
-    from twinstore.bulk.port import CommitCheck, OnConflict, Position, Survey
+    from twinstore.bulk.port import CommitCheck, Inventory, OnConflict, Position
     from twinstore.bulk.rows import Digestible, NoDigests
     from twinstore.catalog.entity import Entity, Module
     from twinstore.catalog.keys import Key
     from twinstore.migrations.migration import Initializer
-    from twinstore_mongo.bulk.owners import Chosen
+    from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Client, Document
@@ -102,9 +102,9 @@ class MongoBulk(BulkPort):
         return self._module.entities
 
     @override
-    def survey(self) -> tuple[Survey, ...]:
-        note_system_scope("bulk survey")
-        return survey_of(self._connection, self.entities())
+    def inventory(self) -> tuple[Inventory, ...]:
+        record_system_scope("bulk survey")
+        return inventory_of(self._connection, self.entities())
 
     @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
@@ -115,10 +115,10 @@ class MongoBulk(BulkPort):
         return self._counted(entity, tenant_id, SIZE)
 
     def _counted(self, entity: Entity, tenant_id: str | None, size: Document) -> Counted:
-        note_system_scope("bulk counts")
+        record_system_scope("bulk counts")
         store = self._connection.store
         group: Document = {ID: counted_owner(codec_of(entity).tenant), "count": {"$sum": 1}, **size}
-        pipeline = [*self._chosen(entity, tenant_id).stages, {"$group": group}]
+        pipeline = [*self._tenant_filter(entity, tenant_id).stages, {"$group": group}]
         collection = store.collection(self._connection.collection_name(entity))
         counted: Counter[str] = Counter()
         sizes = [0]
@@ -134,7 +134,7 @@ class MongoBulk(BulkPort):
 
     @override
     def estimated_count(self, entity: Entity) -> int:
-        note_system_scope("bulk counts")
+        record_system_scope("bulk counts")
         store = self._connection.store
         # What the server remembers. Of a view it remembers nothing, and counts as long as that takes.
         with translating(store.where.of(entity)), store.with_index_timeout():
@@ -161,13 +161,13 @@ class MongoBulk(BulkPort):
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
-        note_system_scope("bulk cut")
-        return self._cut(entity, batch_size_argument(rows), self._chosen(entity, tenant_id))
+        record_system_scope("bulk cut")
+        return self._cut(entity, batch_size_argument(rows), self._tenant_filter(entity, tenant_id))
 
     @contextmanager
     @override
     def view(self, *, as_of: Position | None = None) -> Iterator[MongoView]:
-        note_system_scope("bulk view")
+        record_system_scope("bulk view")
         if as_of is not None:
             self._connection.store.capabilities.require("point_in_time_reads")
         view = MongoView(self._connection, as_of)
@@ -182,7 +182,7 @@ class MongoBulk(BulkPort):
         self, entity: Entity, *, on_conflict: OnConflict = "fail", check: CommitCheck | None = None
     ) -> Iterator[MongoRangeWriter]:
         """Open a writer for one range; heavy ranges are committed in parts."""
-        note_system_scope("bulk write")
+        record_system_scope("bulk write")
         overwrite = on_conflict == "overwrite" and not entity.append_only
         writer = MongoRangeWriter(self._context(), entity, self.entities(), overwrite=overwrite, check=check)
         try:
@@ -192,23 +192,23 @@ class MongoBulk(BulkPort):
 
     @override
     def access(self) -> Access:
-        note_system_scope("bulk access")
+        record_system_scope("bulk access")
         return MongoAccess(self._context(), self.entities())
 
     def _context(self) -> RepositoryContext:
         return RepositoryContext(self._connection, UNBOUND, UnitState(unbound=True))
 
-    def _chosen(self, entity: Entity, tenant_id: str | None) -> Chosen:
-        return chosen(entity, tenant_id, self._connection.collection_name)
+    def _tenant_filter(self, entity: Entity, tenant_id: str | None) -> TenantFilter:
+        return tenant_filter(entity, tenant_id, self._connection.collection_name)
 
-    def _cut(self, entity: Entity, rows: int, of: Chosen) -> Iterator[KeyRange]:
+    def _cut(self, entity: Entity, rows: int, of: TenantFilter) -> Iterator[KeyRange]:
         lower: Key | None = None
         for upper in self._cuts(entity, rows, of):
             yield KeyRange(lower, upper)
             lower = upper
         yield KeyRange(lower, None)
 
-    def _cuts(self, entity: Entity, rows: int, of: Chosen) -> Iterator[Key]:
+    def _cuts(self, entity: Entity, rows: int, of: TenantFilter) -> Iterator[Key]:
         """Yield the keys at which ranges end: from the index, or from one pass if no index serves."""
         store, codec = self._connection.store, codec_of(entity)
         collection = store.collection(self._connection.collection_name(entity))

@@ -26,7 +26,7 @@ from twinstore_mongo.client.bson import element_of, first_of
 from twinstore_mongo.client.errors import DUPLICATE_KEY, violated_index
 from twinstore_mongo.client.types import EXACT
 from twinstore_mongo.mapping.codec import FIRST_VERSION, codec_of, next_version
-from twinstore_mongo.mapping.free_json import given_back
+from twinstore_mongo.mapping.free_json import lossless_document
 from twinstore_mongo.mapping.layout import ID, VERSION, derived_fields, internal_names
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def lossless(raw: bytes) -> Document | None:
         document = bson.decode(raw, EXACT)
     except bson.InvalidBSON:
         return None
-    return document if bson.encode(document) == raw else given_back(raw)
+    return document if bson.encode(document) == raw else lossless_document(raw)
 
 
 def same(one: object, other: object) -> bool:
@@ -363,7 +363,7 @@ def plain_inserts(run: Run) -> list[RawBSONDocument] | None:
     return found
 
 
-def parted(writes: Sequence[Write], position: int) -> tuple[list[Write], DocumentWrite, list[Write]]:
+def split_at(writes: Sequence[Write], position: int) -> tuple[list[Write], DocumentWrite, list[Write]]:
     """Return the writes before a position among all documents, the one there, and those behind it."""
     before: list[Write] = []
     for number, write in enumerate(writes):
@@ -408,11 +408,11 @@ def native_documents(entity: Entity, ignored: AbstractSet[str] = frozenset()) ->
         return None
     known = _documents.get(key)
     if known is None:
-        known = _documents.setdefault(key, (entity, _made(found, entity, key[1])))
+        known = _documents.setdefault(key, (entity, _build(found, entity, key[1])))
     return known[1]
 
 
-def _made(found: ctypes.CDLL, entity: Entity, ignored: frozenset[str]) -> NativeDocuments | None:
+def _build(found: ctypes.CDLL, entity: Entity, ignored: frozenset[str]) -> NativeDocuments | None:
     program = program_of(entity)
     return documents_of(found, program, ignored) if isinstance(program, Program) else None
 

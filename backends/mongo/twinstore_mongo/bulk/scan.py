@@ -26,10 +26,16 @@ from twinstore.catalog.keys import Key, KeyRange
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore.models.fields import DATE, date_in, parse_timestamp
 from twinstore.models.shapes import Kind
-from twinstore.runtime.forks import ending
+from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_of, parts_of
 from twinstore_mongo.client.types import EXACT
-from twinstore_mongo.mapping.free_json import Walk, exact_document, given_back, walks_of, within
+from twinstore_mongo.mapping.free_json import (
+    MapConverter,
+    exact_document,
+    lossless_document,
+    map_converters,
+    within,
+)
 from twinstore_mongo.mapping.key_order import SIMPLE, fitting_batch, has_key_index, next_parts
 from twinstore_mongo.mapping.layout import (
     ID,
@@ -45,7 +51,7 @@ if TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from twinstore.catalog.entity import Entity
-    from twinstore_mongo.bulk.owners import Chosen
+    from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
 
@@ -91,7 +97,7 @@ class CollectionScan:
         collection: Collection[Document],
         within: KeyRange,
         *,
-        rows: Chosen,
+        rows: TenantFilter,
         batch_size: int,
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order."""
@@ -108,7 +114,7 @@ class CollectionScan:
             cursor = collection.aggregate_raw_batches(
                 pipeline, batchSize=batch_size, collation=SIMPLE, **along
             )
-        with ending(cursor.close):
+        with cleanup_unless_forked(cursor.close):
             yield from map(self.rows, next_parts(store, cursor, indexed=indexed))
 
     def fetch(
@@ -118,7 +124,7 @@ class CollectionScan:
         for start in range(0, len(keys), FETCH_KEYS):
             condition = self.any_of(keys[start : start + FETCH_KEYS])
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
-            with ending(cursor.close):
+            with cleanup_unless_forked(cursor.close):
                 while (raw := store.next_batch(cursor)) is not None:
                     for part in parts_of(raw):
                         yield from self.rows(part)
@@ -171,7 +177,7 @@ class CollectionScan:
             return ScanRow(key, owner, content, stored_bytes=len(raw))
         if bson.encode(document) == raw:
             return self.row(document)
-        if (exact := given_back(raw)) is not None:
+        if (exact := lossless_document(raw)) is not None:
             return self.row(exact)
         digest = sha256(raw).hexdigest()
         row = self.row(document, digest)
@@ -230,9 +236,9 @@ class CollectionScan:
 
 # Types shown as they are. The client has a separate class for integers of 64 bits, so these have 32.
 PLAIN: Final = frozenset({str, bool, int, NoneType})
-LEAST_SHORT: Final = -(2**31)
-MOST_SHORT: Final = 2**31 - 1
-BITS_OF_A_LONG: Final = 64
+INT32_MIN: Final = -(2**31)
+INT32_MAX: Final = 2**31 - 1
+INT64_BITS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +267,7 @@ class StoredForm:
     derived: Mapping[str, str]
     internal: frozenset[str]
     instants: tuple[tuple[str, ...], ...]
-    maps: tuple[tuple[str, Walk], ...]
+    maps: tuple[tuple[str, MapConverter], ...]
     longs: tuple[str, ...]
     versioned: bool
     expires: str | None
@@ -277,7 +283,7 @@ class StoredForm:
         counted += [
             item.name
             for item in derived_fields(entity)
-            if item.kind is Kind.INTEGER and item.bits == BITS_OF_A_LONG
+            if item.kind is Kind.INTEGER and item.bits == INT64_BITS
         ]
         return cls(
             wire_id=entity.document_id if entity.document_id in entity.shapes else None,
@@ -287,7 +293,7 @@ class StoredForm:
             derived=derived,
             internal=internal_names(entity),
             instants=tuple((names[head], *rest) for head, *rest in entity.instants),
-            maps=walks_of(entity.model, shown_map),
+            maps=map_converters(entity.model, json_map),
             longs=(*longs_of(entity), *(names[name] for name in counted)),
             versioned=entity.versioned,
             expires=None if retention is None else names[retention.field],
@@ -311,7 +317,7 @@ class StoredForm:
         """
         for path in self.instants:
             if path[0] in stored:
-                show_instants(stored, path)
+                format_instants(stored, path)
         within(self.maps, stored)
         for name in self.longs:
             if name in stored:
@@ -357,17 +363,17 @@ class StoredForm:
         return not self.joined or (key is not None and identity == joined_id(key))
 
 
-def show_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401  # any stored value
+def format_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401  # any stored value
     """Replace the dates at a path by their canonical text, in lists too; text there is marked."""
     if type(value) is list:
         for item in value:
-            show_instants(item, path)
+            format_instants(item, path)
     if type(value) is not dict:
         return
     name, *rest = path
     found = value.get(name)
     if rest:
-        show_instants(found, tuple(rest))
+        format_instants(found, tuple(rest))
     elif type(found) is datetime:
         value[name] = instant_text(found)
     elif type(found) is str:
@@ -383,7 +389,7 @@ def long_of(value: object) -> object:
     return marked("int32", value) if type(value) is int else value
 
 
-def shown_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
+def json_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
     """Return an object of free JSON with its dates as the objects that represent them.
 
     An object of that form that is stored as such is marked, because the driver writes a date.
@@ -391,19 +397,19 @@ def shown_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
     if type(value) is dict:
         if PLAIN.issuperset(map(type, value.values())):
             return value
-        return {name: item if type(item) in PLAIN else shown_member(item) for name, item in value.items()}
-    return shown_map(dict(value.as_doc())) if isinstance(value, bson.DBRef) else value
+        return {name: item if type(item) in PLAIN else json_member(item) for name, item in value.items()}
+    return json_map(dict(value.as_doc())) if isinstance(value, bson.DBRef) else value
 
 
-def shown_member(value: Any) -> Any:  # noqa: ANN401  # any stored value
-    """Return a member of free JSON as :func:`shown_map` has it."""
+def json_member(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a member of free JSON as :func:`json_map` has it."""
     if type(value) is datetime:
         return {DATE: instant_text(value)}
     if type(value) is dict and date_in(value) is not None:
         return marked("object", value)
     if type(value) is list:
-        return value if PLAIN.issuperset(map(type, value)) else list(map(shown_member, value))
-    return shown_map(value)
+        return value if PLAIN.issuperset(map(type, value)) else list(map(json_member, value))
+    return json_map(value)
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value
@@ -417,13 +423,13 @@ def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value
         return {name: plain(item) for name, item in value.items()}
     if kind is list:
         return [plain(item) for item in value]
-    return unusual(value)
+    return rare_type_json(value)
 
 
-def unusual(value: Any) -> Any:  # noqa: ANN401  # any stored value
+def rare_type_json(value: Any) -> Any:  # noqa: ANN401  # any stored value
     """Return the JSON of the rarer types of BSON; those that the driver never writes are marked."""
     if isinstance(value, Int64):
-        short = LEAST_SHORT <= value <= MOST_SHORT
+        short = INT32_MIN <= value <= INT32_MAX
         return marked("int64", int(value)) if short else int(value)
     if isinstance(value, float):
         return marked("double", repr(value)) if value.is_integer() or value - value != 0 else value

@@ -14,15 +14,15 @@ from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
 from twinstore.errors import UnsupportedCapabilityError
-from twinstore.runtime.forks import ending
+from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.bulk.digests import MOST_THREADS, DigestScan, digestible
 from twinstore_mongo.bulk.export import Exporter, PackedExporter, ReadSize, packed_size
-from twinstore_mongo.bulk.owners import chosen
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
+from twinstore_mongo.bulk.tenant_filter import tenant_filter
 from twinstore_mongo.client.errors import DRIVER
-from twinstore_mongo.client.positions import PointInTime, timestamp_of, unsent
+from twinstore_mongo.client.positions import PointInTime, time_not_sent_message, timestamp_of
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key, KeyRange
-    from twinstore_mongo.bulk.owners import Chosen
+    from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.client.types import Document
 
@@ -62,9 +62,9 @@ class MongoView(BulkView):
     def records(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
-        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         size = ReadSize(batch_size_argument(batch_size))
-        return self._one(self._records(Exporter(codec_of(entity)), within, rows, size))
+        return self._single_stream(self._records(Exporter(codec_of(entity)), within, rows, size))
 
     @override
     def packed(
@@ -78,26 +78,30 @@ class MongoView(BulkView):
     ) -> Iterator[Sequence[Record]]:
         documents = native_documents(entity, ignored)
         exporter = Exporter(codec_of(entity), frozenset(ignored))
-        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         most = batch_size_argument(batch_size)
         if documents is None:
-            return self._one(self._records(exporter, within, rows, ReadSize(min(most, MOST_RECORDS))))
-        return self._one(self._packed(PackedExporter(exporter, documents), within, rows, packed_size(most)))
+            return self._single_stream(
+                self._records(exporter, within, rows, ReadSize(min(most, MOST_RECORDS)))
+            )
+        return self._single_stream(
+            self._packed(PackedExporter(exporter, documents), within, rows, packed_size(most))
+        )
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        return self._one(self._records_of(entity, keys))
+        return self._single_stream(self._records_of(entity, keys))
 
     @override
     def rows(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
-        rows = chosen(entity, tenant_id, self._connection.collection_name)
-        return self._one(self._rows(entity, within, rows, batch_size_argument(batch_size)))
+        rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
+        return self._single_stream(self._rows(entity, within, rows, batch_size_argument(batch_size)))
 
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        return self._one(self._rows_of(entity, keys))
+        return self._single_stream(self._rows_of(entity, keys))
 
     @override
     def digests(
@@ -113,7 +117,7 @@ class MongoView(BulkView):
         of_source: bool = False,
         ignored: AbstractSet[str] = frozenset(),
         accepts: Callable[[bytes], bool] | None = None,
-        tell: Callable[[int], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
     ) -> RangeDigests | NoDigests:
         """Return the digests of ranges; all rows are in the first part, because nothing divides them.
 
@@ -123,11 +127,11 @@ class MongoView(BulkView):
             return found
         if part:
             return RangeDigests()
-        rows = chosen(entity, tenant_id, self._connection.collection_name)
+        rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         store = self._connection.store
         with translating(store.where.of(entity)):
             scan = DigestScan(store, self._collection(entity), CollectionScan.of(entity))
-            batches = self._one(scan.batches(rows))
+            batches = self._single_stream(scan.batches(rows))
             return scan.digests(
                 batches,
                 bounds,
@@ -136,7 +140,7 @@ class MongoView(BulkView):
                 of_source=of_source,
                 ignored=ignored,
                 accepts=accepts,
-                tell=tell,
+                on_progress=on_progress,
                 threads=min(parts, MOST_THREADS),
             )
 
@@ -145,20 +149,20 @@ class MongoView(BulkView):
         self._streams.close()
 
     def _records(
-        self, exporter: Exporter, within: KeyRange, rows: Chosen, size: ReadSize
+        self, exporter: Exporter, within: KeyRange, rows: TenantFilter, size: ReadSize
     ) -> Generator[list[Record]]:
         store, entity = self._connection.store, exporter.codec.entity
         parts = exporter.parts(store, self._collection(entity), within, rows=rows, size=size)
-        with translating(store.where.of(entity)), ending(parts.close):
+        with translating(store.where.of(entity)), cleanup_unless_forked(parts.close):
             yield from exporter.decoded(parts)
 
     def _packed(
-        self, packed: PackedExporter, within: KeyRange, rows: Chosen, size: ReadSize
+        self, packed: PackedExporter, within: KeyRange, rows: TenantFilter, size: ReadSize
     ) -> Generator[Sequence[Record]]:
         store, exporter = self._connection.store, packed.exporter
         entity = exporter.codec.entity
         parts = exporter.parts(store, self._collection(entity), within, rows=rows, size=size)
-        with translating(store.where.of(entity)), ending(parts.close):
+        with translating(store.where.of(entity)), cleanup_unless_forked(parts.close):
             yield from packed.batches(parts)
 
     def _records_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[Record]:
@@ -167,7 +171,7 @@ class MongoView(BulkView):
             yield from exporter.of(store, self._collection(entity), keys)
 
     def _rows(
-        self, entity: Entity, within: KeyRange, rows: Chosen, batch_size: int
+        self, entity: Entity, within: KeyRange, rows: TenantFilter, batch_size: int
     ) -> Generator[list[ScanRow]]:
         store, scan = self._connection.store, CollectionScan.of(entity)
         with translating(store.where.of(entity)):
@@ -183,18 +187,18 @@ class MongoView(BulkView):
         # A read concern, not a transaction: the server ends one after 60 s, and a stream may take longer.
         return collection if self._concern is None else collection.with_options(read_concern=self._concern)
 
-    def _one(self, stream: Generator[T]) -> Iterator[T]:
-        return self._streams.read(self._asked(stream))
+    def _single_stream(self, stream: Generator[T]) -> Iterator[T]:
+        return self._streams.read(self._with_time_checked(stream))
 
-    def _asked(self, stream: Generator[T]) -> Generator[T]:
+    def _with_time_checked(self, stream: Generator[T]) -> Generator[T]:
         """Yield what a stream yields, unless it is of the present where the past was wanted."""
         with closing(stream):
             for item in stream:
-                self._refuse_unsent()
+                self._check_time_sent()
                 yield item
                 del item  # or it would stay in memory while the next one is read
-        self._refuse_unsent()
+        self._check_time_sent()
 
-    def _refuse_unsent(self) -> None:
-        if self._concern is not None and not self._concern.is_asked:
-            raise UnsupportedCapabilityError(unsent(), driver=DRIVER)
+    def _check_time_sent(self) -> None:
+        if self._concern is not None and not self._concern.is_sent:
+            raise UnsupportedCapabilityError(time_not_sent_message(), driver=DRIVER)

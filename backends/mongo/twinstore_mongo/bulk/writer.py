@@ -12,13 +12,13 @@ from pymongo.errors import BulkWriteError
 from typing_extensions import override
 
 from twinstore.access.guard import GuardedAccess
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.bulk.parts import WriteCounts
 from twinstore.bulk.port import Conflict, RangeWriter, Record, Rejected
-from twinstore.bulk.unique_moves import obstacles, reason_of_obstacle
+from twinstore.bulk.unique_moves import conflict_reason, unique_conflicts
 from twinstore.errors import ConcurrencyError, ValidationError
-from twinstore.fast.records import PackedBatch, TakesPacked
-from twinstore.runtime.forks import OwnProcess, ending
+from twinstore.fast.records import AcceptsPacked, PackedBatch
+from twinstore.runtime.forks import ProcessGuard, cleanup_unless_forked
 from twinstore_mongo.access.access import MongoAccess
 from twinstore_mongo.access.changing import raise_above
 from twinstore_mongo.access.execution import translating
@@ -37,10 +37,10 @@ from twinstore_mongo.bulk.records import (
     keys_of,
     operation,
     packed_pieces,
-    parted,
     plain_inserts,
     replacing,
     runs_of,
+    split_at,
 )
 from twinstore_mongo.client.bson import documents_of, first_of
 from twinstore_mongo.client.errors import DRIVER, TRANSIENT, violated_index
@@ -66,7 +66,7 @@ PART_BYTES: Final = 2 * 1024 * 1024
 PART_ENTRIES: Final = 35_000
 
 
-class MongoRangeWriter(TakesPacked, RangeWriter):
+class MongoRangeWriter(AcceptsPacked, RangeWriter):
     """Implements :class:`~twinstore.bulk.port.RangeWriter`.
 
     A part is committed on its own as soon as it is heavy, because the server bounds transactions. The last
@@ -90,7 +90,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         self._overwrite = overwrite
         self._check = check
         self._codec = codec_of(entity)
-        self._process = OwnProcess()
+        self._process = ProcessGuard()
         self._outcome = PartCounts()
         self._pending: list[Write] = []
         self._bytes = self._documents = 0
@@ -119,9 +119,9 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
     def flush(self) -> ImportOutcome:
         self._process.check("This writer")
         while self._last is None:
-            self._settle()
+            self._write_moves()
             try:
-                self._last = repeat(self._open_last)
+                self._last = retry(self._open_last)
             except RefusedError as refused:
                 self._resolve(refused)
         return self._outcome.outcome()
@@ -262,7 +262,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
                 self._check(GuardedAccess(MongoAccess(context, self._entities)))
             return self._send(context, writes, removals)
 
-        self._outcome.note(writes, self._context.atomic(work))
+        self._outcome.count(writes, self._context.atomic(work))
 
     def _open_last(self) -> LastPart:
         """Write the rest in a transaction that stays open."""
@@ -272,7 +272,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         except BaseException:
             last.roll_back()
             raise
-        self._outcome.note(self._pending, removed)
+        self._outcome.count(self._pending, removed)
         self._pending, self._removals, self._bytes, self._documents = [], [], 0, 0
         return last
 
@@ -282,19 +282,19 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         So each document is written twice at most. Without transactions those before it are written already.
         """
         removals = self._removals
-        before, refused_write, after = parted(self._pending, refused.position)
+        before, refused_write, after = split_at(self._pending, refused.position)
         self._pending, self._removals, self._bytes, self._documents = [], [], 0, 0
         if self._context.store.capabilities.transactions:
             self._pending = before
             self._commit_part()
         else:
-            self._outcome.note(before)
+            self._outcome.count(before)
         self._removals = removals
         for write in after:
             self._gather(write)
-        self._set_aside(refused_write, refused)
+        self._reject_refused(refused_write, refused)
 
-    def _set_aside(self, write: DocumentWrite, refused: RefusedError) -> None:
+    def _reject_refused(self, write: DocumentWrite, refused: RefusedError) -> None:
         """Reject a refused record, unless its key came into the store meanwhile."""
         index = violated_index(refused.error)
         # Another writer inserted the key after the lookup; now it can be compared like any other. Its index
@@ -309,7 +309,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         else:
             self._reject(write.record, refused.reason)
 
-    def _settle(self) -> None:
+    def _write_moves(self) -> None:
         """Write documents whose unique values move between them; name what is in the way of the others."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
@@ -318,24 +318,24 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
         writes = [*waiting, *expanded(self._pending)]
         self._pending, self._bytes, self._documents = [], 0, 0
         access = GuardedAccess(MongoAccess(self._context, self._entities))
-        found = obstacles(access, self._entity, [write.record for write in writes])
+        found = unique_conflicts(access, self._entity, [write.record for write in writes])
         for write in writes:
             if write.key in found:
-                self._reject(write.record, reason_of_obstacle(self._entity, found[write.key]))
+                self._reject(write.record, conflict_reason(self._entity, found[write.key]))
         self._move([write for write in writes if write.key not in found])
 
     def _move(self, writes: Sequence[DocumentWrite]) -> None:
         """Write documents together; a concurrent writer may still take a value."""
         while writes:
             try:
-                self._outcome.note(writes, self._context.atomic(partial(self._exchange, writes=writes)))
+                self._outcome.count(writes, self._context.atomic(partial(self._replace_all, writes=writes)))
             except RefusedError as refused:
                 self._reject(writes[refused.position].record, refused.reason)
                 writes = [write for at, write in enumerate(writes) if at != refused.position]
             else:
                 return
 
-    def _exchange(self, context: RepositoryContext, writes: Sequence[DocumentWrite]) -> int:
+    def _replace_all(self, context: RepositoryContext, writes: Sequence[DocumentWrite]) -> int:
         """Remove the documents that are replaced and insert all, so that every value is free when wanted.
 
         Without transactions a crash in between leaves some out until the range is copied again.
@@ -395,7 +395,7 @@ class MongoRangeWriter(TakesPacked, RangeWriter):
 class PartCounts(WriteCounts):
     """What has become of the records so far, part by part."""
 
-    def note(self, writes: Sequence[DocumentWrite | PackedWrites], removed: int = 0) -> None:
+    def count(self, writes: Sequence[DocumentWrite | PackedWrites], removed: int = 0) -> None:
         """Count documents that are in the store now, and those that are there no more."""
         self.removed += removed
         for write in writes:
@@ -441,7 +441,7 @@ def stored_documents(context: RepositoryContext, entity: Entity, keys: Sequence[
     with translating(store.where.of(entity)):
         for condition in conditions_of(names, keys):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
-            with ending(cursor.close):
+            with cleanup_unless_forked(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
                     for raw in documents_of(batch):
                         key: Any = tuple(first_of(raw, name) for name in names)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # A server that does not answer by then does not answer the call either.
 KILL_SECONDS: Final = 2.0
-PRESENT: Final[ContextVar[ClientSession | None]] = ContextVar("twinstore_mongo_session", default=None)
+CURRENT_SESSION: Final[ContextVar[ClientSession | None]] = ContextVar("twinstore_mongo_session", default=None)
 
 
 def end_session(session: ClientSession) -> None:
@@ -31,18 +31,18 @@ def end_session(session: ClientSession) -> None:
 
     Such a session is dropped; the server drops it after half an hour.
     """
-    if session not in _doubtful:
+    if session not in _maybe_killed:
         session.end_session()
 
 
 def call_session(client: Client) -> ClientSession | None:
     """Return the session of the call that is made here through this client, ``None`` where it has none."""
-    found = PRESENT.get()
+    found = CURRENT_SESSION.get()
     # A rule that the call runs may ask another storage.
     return found if found is not None and found.client is client else None
 
 
-_doubtful: Final[WeakSet[ClientSession]] = WeakSet()
+_maybe_killed: Final[WeakSet[ClientSession]] = WeakSet()
 
 
 class KillableStatement:
@@ -75,13 +75,13 @@ class KillableStatement:
             self._end()
             raise
         if self._own is not None:
-            self._token = PRESENT.set(self._own)
+            self._token = CURRENT_SESSION.set(self._own)
 
     def end(self) -> None:
         """End it; from now on nothing is killed."""
         self._call.end_statement()
         if self._token is not None:
-            PRESENT.reset(self._token)
+            CURRENT_SESSION.reset(self._token)
         self._end()
 
     def _end(self) -> None:
@@ -90,10 +90,10 @@ class KillableStatement:
 
     def _kill(self) -> None:
         # Before the answer: where none comes, the server may do it at any time.
-        _doubtful.add(self._session)
+        _maybe_killed.add(self._session)
         with pymongo.timeout(KILL_SECONDS):
             self._client.admin.command("killSessions", [{"id": self._session.session_id["id"]}])
-        _doubtful.discard(self._session)
+        _maybe_killed.discard(self._session)
 
 
 def killable(store: OpenDatabase, bound: ClientSession | None) -> KillableStatement | None:

@@ -13,7 +13,7 @@ from pymongo.uri_parser import parse_uri
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError
-from twinstore.runtime.service_log import note_back
+from twinstore.runtime.service_log import log_recovered
 from twinstore_mongo.client.errors import DRIVER
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Primaries(ServerHeartbeatListener):
         known = client.topology_description
         if not known.has_writable_server():
             places = known.server_descriptions()
-            note_back(DRIVER, lambda: ",".join(f"{host}:{port}" for host, port in places))
+            log_recovered(DRIVER, lambda: ",".join(f"{host}:{port}" for host, port in places))
 
     @override
     def failed(self, event: ServerHeartbeatFailedEvent) -> None:
@@ -143,7 +143,7 @@ class Primaries(ServerHeartbeatListener):
 MOST_CALLS: Final = 40
 
 
-def calls_at_once(client: object, url: str | None) -> int:
+def max_concurrent_calls(client: object, url: str | None) -> int:
     """Return how many, by the client of a caller or else by a connection string."""
     if isinstance(client, MongoClient):
         # Infinite where the client has no limit.

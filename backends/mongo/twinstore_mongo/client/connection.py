@@ -15,13 +15,13 @@ from twinstore.errors import ConfigurationError
 from twinstore.plugins.backend import Capabilities
 from twinstore.runtime.forks import Renewable, renew_in_child
 from twinstore.runtime.secrets import digest_of_secret, without_locals
-from twinstore.runtime.service_log import note_connected
-from twinstore.runtime.shared_attempt import SharedAttempt
+from twinstore.runtime.service_log import log_connected
+from twinstore.runtime.single_flight import SingleFlight
 from twinstore_mongo.client.client import (
-    calls_at_once,
     checked_client,
     close_client,
     hosts_of,
+    max_concurrent_calls,
     new_client,
     url_of,
 )
@@ -51,7 +51,7 @@ class Connection(Renewable):
     def __init__(self, settings: MongoSettings, resources: SharedResources) -> None:
         self._settings = settings
         self._resources = resources
-        self._opening: SharedAttempt[OpenDatabase] = SharedAttempt()
+        self._opening: SingleFlight[OpenDatabase] = SingleFlight()
         self._store: OpenDatabase | None = None
         self._closed = False
         renew_in_child(self)
@@ -122,7 +122,7 @@ class Connection(Renewable):
     @property
     def concurrency(self) -> int:
         """How many calls the client can serve at the same time; it is not opened for that."""
-        return calls_at_once(self._settings.client, url_of(self._settings))
+        return max_concurrent_calls(self._settings.client, url_of(self._settings))
 
     @property
     def validators(self) -> bool:
@@ -218,7 +218,7 @@ def probed(client: Client, name: str, where: Where, *, allow_standalone: bool) -
         largest_document_bytes=hello["maxBsonObjectSize"],
         remedy=STANDALONE_REMEDY if not replicated else "Use the Postgres driver for it.",
     )
-    note_connected(DRIVER, capabilities.server_version, name, where.hosts)
+    log_connected(DRIVER, capabilities.server_version, name, where.hosts)
     return OpenDatabase(client, database, capabilities, where, own_timeout_of(client))
 
 

@@ -26,7 +26,7 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
-from twinstore.runtime.service_log import note_lost
+from twinstore.runtime.service_log import log_unavailable
 
 if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
@@ -43,7 +43,13 @@ STANDALONE_REMEDY: Final = (
     "transactions and sessions."
 )
 # Of a server that is away, or comes and goes.
-AWAY: Final = ("refused", "timed out", "reset by peer", "Name or service not known", "connection closed")
+UNREACHABLE_TEXTS: Final = (
+    "refused",
+    "timed out",
+    "reset by peer",
+    "Name or service not known",
+    "connection closed",
+)
 # The first match decides: each failed check of a certificate says the last one too.
 TLS_PROBLEMS: Final = {
     "Hostname mismatch": (
@@ -256,7 +262,7 @@ def untrusted(text: str) -> str | None:
 
     Only the text of the client distinguishes a bad certificate from a server that is away.
     """
-    if any(words in text for words in AWAY):
+    if any(words in text for words in UNREACHABLE_TEXTS):
         return None
     return next((problem for words, problem in TLS_PROBLEMS.items() if words in text), None)
 
@@ -340,7 +346,7 @@ def translate(error: Exception, where: Where) -> TwinstoreError:
     for kind in type(error).__mro__:
         if kind in MAPPING:
             away = isinstance(error, errors.ServerSelectionTimeoutError)
-            return note_lost(MAPPING[kind](error, where), no_server=away)
+            return log_unavailable(MAPPING[kind](error, where), no_server=away)
     return unexpected(error, where)
 
 

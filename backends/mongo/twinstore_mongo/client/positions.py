@@ -50,10 +50,10 @@ class PointInTime(ReadConcern):
     pymongo offers no option for it, but sends whatever document a read concern has.
 
     Attributes:
-        is_asked: pymongo has asked for the document; a release that does not sends no time.
+        is_sent: pymongo has asked for the document; a release that does not sends no time.
     """
 
-    is_asked = False
+    is_sent = False
 
     def __init__(self, time: Timestamp) -> None:
         super().__init__("snapshot")
@@ -62,11 +62,11 @@ class PointInTime(ReadConcern):
     @property
     def document(self) -> dict[str, Any]:
         """The read concern as the server gets it."""
-        self.is_asked = True
+        self.is_sent = True
         return {**super().document, "atClusterTime": self._time}
 
 
-def unsent() -> str:
+def time_not_sent_message() -> str:
     """Return the sentence about a release that does not ask a read concern for its document."""
     return (
         f"pymongo {pymongo.version} does not send the time of a view of the past. Install an earlier release."
@@ -82,4 +82,4 @@ def sends_time(collection: Collection[Document]) -> bool:
             collection.with_options(read_concern=concern).find_one()
     except TypeError:  # the document is no longer a property
         return False
-    return concern.is_asked
+    return concern.is_sent

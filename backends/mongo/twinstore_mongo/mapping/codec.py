@@ -29,7 +29,7 @@ from twinstore.models.shapes import Kind
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.types import code_object
-from twinstore_mongo.mapping.free_json import dates_written, free_map, references, walks_of, within
+from twinstore_mongo.mapping.free_json import encode_dates, free_map, map_converters, references, within
 from twinstore_mongo.mapping.layout import (
     ID,
     VERSION,
@@ -118,8 +118,8 @@ class Codec(Generic[M]):
         self.uniques = unique_indexes(entity)
         self.readings = Readings(entity, self.names)
         self.longs = longs_of(entity)
-        self._read_maps = walks_of(entity.model, free_map, references)
-        self._written_maps = walks_of(entity.model, dates_written)
+        self._read_maps = map_converters(entity.model, free_map, references)
+        self._written_maps = map_converters(entity.model, encode_dates)
         self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)
         self._written = tuple((marker.name, stored) for marker, stored in self._markers if stored != ID)
         self._internal = internal_names(entity)
@@ -173,7 +173,7 @@ class Codec(Generic[M]):
         Raises:
             DocumentDecodeError: the document does not form one; names entity and key.
         """
-        key = self.shown_key(document)
+        key = self.readable_key(document)
         values = self._values(document, for_copy=for_copy)
         model = decode_stored(self.entity.model, values, entity=self.entity.name, key=key, driver=DRIVER)
         if not self._markers:
@@ -186,7 +186,7 @@ class Codec(Generic[M]):
                 raise self.bad(
                     key, f"its field {self.names[derived.name]} and its content name different rows"
                 )
-        return Row(model if self.entity.derived_key is None else self._reunited(model, storage), storage)
+        return Row(model if self.entity.derived_key is None else self._with_key(model, storage), storage)
 
     def moves(self, document: Mapping[str, Any], row: Row[M]) -> bool:
         """Whether a row has another ``_id`` than a stored document; a generated one stays what it is."""
@@ -209,7 +209,7 @@ class Codec(Generic[M]):
         key = row.storage[name]
         return own != (None if derive(row.storage, json_text.dumps(wire)) == key else key)
 
-    def shown_key(self, document: Mapping[str, Any]) -> str:
+    def readable_key(self, document: Mapping[str, Any]) -> str:
         """Return the key of a stored document as messages show it: its ``_id``, which is the key or joins it.
 
         A generated one replaces a key that is missing or of another type, because nothing else finds it then.
@@ -257,11 +257,11 @@ class Codec(Generic[M]):
         if wrong:
             what = " or ".join(nouns)
             raise self.bad(
-                self.shown_key(document), f"its markers {', '.join(wrong)} are missing or not {what}"
+                self.readable_key(document), f"its markers {', '.join(wrong)} are missing or not {what}"
             )
         return storage
 
-    def _reunited(self, model: M, storage: Mapping[str, object]) -> M:
+    def _with_key(self, model: M, storage: Mapping[str, object]) -> M:
         """Return a model that was read without its key as it was written: with it unless it is derived."""
         derive, name = self.entity.derived_key, self.entity.single_key
         if derive is None or name is None:
@@ -338,11 +338,11 @@ class Reading:
 
     Attributes:
         order: the total order of the list; without the keys that can make no difference.
-        along: the sort of the index, where it differs from the order in rows of the same leading value.
+        index_sort: the sort of the index, where it differs from the order in rows of the same leading value.
     """
 
     order: Sort
-    along: Sort | None = None
+    index_sort: Sort | None = None
 
 
 class Readings:
@@ -380,7 +380,7 @@ class Readings:
         # Rows of one leading value are sorted here, which pays where few share it: with instants only.
         if not order or not order[0].time or any(serves(tail_of(path, equal), order) for path in usable):
             return Reading(sort)
-        best = max((along(tail_of(path, pinned), order) for path in usable), key=len)
+        best = max((index_sort(tail_of(path, pinned), order) for path in usable), key=len)
         return Reading(sort, [(self._names[name], direction) for name, direction in best] or None)
 
 
@@ -412,7 +412,7 @@ def serves(tail: Sequence[tuple[str, bool]], order: Sequence[SortKey]) -> bool:
     return len(turned) == 1
 
 
-def along(tail: Sequence[tuple[str, bool]], order: Sequence[SortKey]) -> Sort:
+def index_sort(tail: Sequence[tuple[str, bool]], order: Sequence[SortKey]) -> Sort:
     """Return the sort of an index that has the leading key of an order, under wire names; else nothing."""
     found: Sort = []
     for (name, descends), key in zip(tail, order, strict=False):
@@ -423,10 +423,10 @@ def along(tail: Sequence[tuple[str, bool]], order: Sequence[SortKey]) -> Sort:
     return found
 
 
-def along_index(find: Find, condition: Document, reading: Reading, wanted: int) -> list[Document]:
+def sorted_along_index(find: Find, condition: Document, reading: Reading, wanted: int) -> list[Document]:
     """Return the first ``wanted`` documents in an order of which the index has the leading field only."""
     (time, _), *rest = reading.order
-    found = list(find(condition).sort(reading.along or reading.order).limit(wanted + SPARE))
+    found = list(find(condition).sort(reading.index_sort or reading.order).limit(wanted + SPARE))
     groups = [list(group) for _, group in groupby(found, key=lambda row: row.get(time))]
     if len(found) < wanted + SPARE:  # there are no more, so the last instant is complete
         return in_order(groups, rest)[:wanted]

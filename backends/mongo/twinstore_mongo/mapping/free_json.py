@@ -37,7 +37,7 @@ SHORT: Final = 4
 REPLACED: Final = frozenset({0x06, 0x0C, 0x0E})
 
 
-def given_back(raw: bytes) -> Document | None:
+def lossless_document(raw: bytes) -> Document | None:
     """Return a document whose values give it back byte by byte, ``None`` where none do.
 
     The client alone takes a map with ``$ref`` behind another name for a reference, and forgets the order.
@@ -100,16 +100,16 @@ def members(raw: bytes) -> list[tuple[int, str, bytes]]:
 # like a database reference as an object of a special class.
 
 
-Walk = Callable[[Any], Any]
+MapConverter = Callable[[Any], Any]
 """Returns the replacement of a value."""
 # What free JSON mostly holds; anything else may hide a reference or a date.
 PLAIN: Final = frozenset({str, bool, int, float, type(None), Int64})
 NAMED: Final = dumps(DATE)
 
 
-def walks_of(
-    model: type[CanonicalModel], free: Walk, described: Walk | None = None
-) -> tuple[tuple[str, Walk], ...]:
+def map_converters(
+    model: type[CanonicalModel], free: MapConverter, described: MapConverter | None = None
+) -> tuple[tuple[str, MapConverter], ...]:
     """Return the fields of a model in which there are maps, each with what changes those.
 
     Args:
@@ -117,61 +117,63 @@ def walks_of(
         free: is called with every object of free JSON that is the value of a field, or an item of one.
         described: is called with every map of which the description says what it holds.
     """
-    found = ((shape.wire, walk_of(shape.value, free, described)) for shape in shapes_of(model))
-    return tuple((name, walk) for name, walk in found if walk is not None)
+    found = ((shape.wire, map_converter(shape.value, free, described)) for shape in shapes_of(model))
+    return tuple((name, converter) for name, converter in found if converter is not None)
 
 
-def walk_of(value: ValueShape, free: Walk, described: Walk | None) -> Walk | None:
+def map_converter(
+    value: ValueShape, free: MapConverter, described: MapConverter | None
+) -> MapConverter | None:
     """Return what changes the maps in a value of some shape, ``None`` where there are none."""
     if value.kind is Kind.OBJECT:
-        fields = walks_of(value.model, free, described)
+        fields = map_converters(value.model, free, described)
         return partial(within, fields) if fields else None
     if value.item is None:
         # A value of several types is not free JSON: one of them may be a model that has instants.
         return None if value.kind is not Kind.MAP else free if value.cls is dict else described
-    below = walk_of(value.item, free, described)
+    below = map_converter(value.item, free, described)
     if value.kind is Kind.LIST:
         return None if below is None else partial(each_item, below)
     return described if below is None else partial(each_member, described, below)
 
 
-def within(fields: Sequence[tuple[str, Walk]], value: Any) -> Any:  # noqa: ANN401  # any stored value
+def within(fields: Sequence[tuple[str, MapConverter]], value: Any) -> Any:  # noqa: ANN401  # any stored value
     """Change fields of an object in place; return it."""
     if type(value) is dict:
-        for name, walk in fields:
+        for name, converter in fields:
             if (found := value.get(name)) is not None:
-                value[name] = walk(found)
+                value[name] = converter(found)
     return value
 
 
-def each_item(walk: Walk, value: Any) -> Any:  # noqa: ANN401  # any stored value
+def each_item(converter: MapConverter, value: Any) -> Any:  # noqa: ANN401  # any stored value
     """Return a list with each item changed."""
-    return [walk(item) for item in value] if isinstance(value, list | tuple) else value
+    return [converter(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def each_member(around: Walk | None, walk: Walk, value: Any) -> Any:  # noqa: ANN401  # any stored value
+def each_member(around: MapConverter | None, converter: MapConverter, value: Any) -> Any:  # noqa: ANN401  # any stored value
     """Return a map with each member changed."""
     value = value if around is None else around(value)
-    return {name: walk(item) for name, item in value.items()} if type(value) is dict else value
+    return {name: converter(item) for name, item in value.items()} if type(value) is dict else value
 
 
-def dates_written(value: Any) -> Any:  # noqa: ANN401  # free JSON
+def encode_dates(value: Any) -> Any:  # noqa: ANN401  # free JSON
     """Put dates in place of the objects that represent them in a map of a wire form; return the map.
 
     The map itself stays a map, whatever it holds: the field accepts nothing else.
     """
     # To look into the JSON costs a tenth of a walk, and hardly any has the name.
     if type(value) is dict and not PLAIN.issuperset(map(type, value.values())) and NAMED in dumps(value):
-        return {name: written(item) for name, item in value.items()}
+        return {name: encode_member(item) for name, item in value.items()}
     return value
 
 
-def written(value: Any) -> Any:  # noqa: ANN401  # free JSON
+def encode_member(value: Any) -> Any:  # noqa: ANN401  # free JSON
     """Return a member of free JSON as a document holds it."""
     if type(value) is dict:
         instant = date_in(value)
-        return {name: written(item) for name, item in value.items()} if instant is None else instant
-    return list(map(written, value)) if type(value) is list else value
+        return {name: encode_member(item) for name, item in value.items()} if instant is None else instant
+    return list(map(encode_member, value)) if type(value) is list else value
 
 
 def free_map(value: Any) -> Any:  # noqa: ANN401  # any stored value

@@ -15,7 +15,7 @@ from pymongo.collation import Collation
 from pymongo.errors import OperationFailure
 
 from twinstore.catalog.keys import KeyType, can_bound
-from twinstore.runtime.forks import ending
+from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.client.bson import PART_BYTES, documents_of, first_of, parts_of, raw_batches
 from twinstore_mongo.mapping.layout import ID
 
@@ -35,7 +35,7 @@ Order: TypeAlias = list[tuple[str, int]]
 SIMPLE: Final = Collation("simple")
 VIEW: Final = 166  # CommandNotSupportedOnView
 # An index with one of these leaves documents out, or has them in the order of another collation.
-UNFIT: Final = ("sparse", "partialFilterExpression", "hidden", "collation")
+UNSUITABLE_OPTIONS: Final = ("sparse", "partialFilterExpression", "hidden", "collation")
 # What a batch has on average, at most; the server itself ends one at 16 MB.
 BATCH_BYTES: Final = 2_000_000
 # How long the mean size of documents is taken to stay.
@@ -60,7 +60,7 @@ def order_of(key: Sequence[str]) -> Order:
 
 def gives_order(index: Mapping[str, Any], order: Order) -> bool:
     """Check whether an index, as the server describes it, holds every document in this order."""
-    return list(index["key"].items()) == order and not any(index.get(option) for option in UNFIT)
+    return list(index["key"].items()) == order and not any(index.get(option) for option in UNSUITABLE_OPTIONS)
 
 
 def has_key_index(collection: Collection[Any], order: Order) -> bool:
@@ -171,7 +171,7 @@ def _keys_at(
         cursor = collection.find_raw_batches(
             condition, **keys_from(codec, lower), skip=place, limit=limit, collation=SIMPLE
         )
-        with ending(cursor.close):
+        with cleanup_unless_forked(cursor.close):
             for batch in raw_batches(cursor):
                 yield from documents_of(batch)
 
@@ -237,7 +237,7 @@ def _cuts_in_part(
     )
     cuts: list[Key] = []
     last, since = lower, 0
-    with ending(cursor.close):
+    with cleanup_unless_forked(cursor.close):
         for batch in raw_batches(cursor):
             for start, end in places_of(batch):
                 this = key_in(batch[start:end], codec) if since >= rows else None

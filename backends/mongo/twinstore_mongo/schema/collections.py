@@ -53,7 +53,7 @@ def check_other_modules(ledger: Collection[Document], module: str, steps: Sequen
             )
 
 
-def note_collections(ledger: Collection[Document], module: str, steps: Sequence[Step]) -> None:
+def record_collections(ledger: Collection[Document], module: str, steps: Sequence[Step]) -> None:
     """Record for other modules which collections these are: settings may have renamed them."""
     names = sorted(item.name for item in whole_collections(steps))
     for step in steps:

@@ -57,7 +57,7 @@ class Schema:
     Attributes:
         validators: by collection; empty where no validators are wanted.
         plain: even an empty collection gets neither age nor validator, because another program writes here.
-        look: what the database has, where nothing is changed meanwhile; default: it is asked each time.
+        snapshot: what the database has, where nothing is changed meanwhile; default: it is asked each time.
     """
 
     store: OpenDatabase
@@ -65,15 +65,15 @@ class Schema:
     validators: Mapping[str, Document]
     options: ModuleOptions
     plain: bool = False
-    look: Look | None = field(default=None, compare=False, repr=False)
+    snapshot: SchemaSnapshot | None = field(default=None, compare=False, repr=False)
 
-    def at_one_look(self) -> Self:
+    def with_snapshot(self) -> Self:
         """Return the same for one comparison, which changes nothing and asks for each part once."""
-        return replace(self, look=Look(self.store))
+        return replace(self, snapshot=SchemaSnapshot(self.store))
 
     @property
-    def _look(self) -> Look:
-        return self.look or Look(self.store)
+    def _snapshot(self) -> SchemaSnapshot:
+        return self.snapshot or SchemaSnapshot(self.store)
 
     def create(self, collections: tuple[CollectionSpec, ...]) -> None:
         """Create collections with validators, then unique indexes, then the others."""
@@ -134,7 +134,7 @@ class Schema:
             if error.code == DUPLICATE_KEY:
                 raise self._duplicates(collection, index) from error
             if error.code in INDEX_CONFLICTS:
-                raise in_the_way(collection, index) from error
+                raise index_conflict(collection, index) from error
             raise
 
     def _holds_documents(self, collection: str) -> bool:
@@ -150,7 +150,7 @@ class Schema:
 
     def existing(self, collection: str) -> Existing:
         """Return the real indexes of a collection by name."""
-        return self._look.indexes(collection)
+        return self._snapshot.indexes(collection)
 
     def _ordinary(self) -> set[str]:
         """Return the names of the collections that are no views."""
@@ -158,7 +158,7 @@ class Schema:
 
     def _kinds(self) -> dict[str, str]:
         """Return the kinds of collections by name: views too."""
-        return {item["name"]: item.get("type", ORDINARY) for item in self._look.collections}
+        return {item["name"]: item.get("type", ORDINARY) for item in self._snapshot.collections}
 
     def find(self, existing: Existing, index: IndexSpec) -> str | None:
         """Return the name of a real index that does what the wanted one should, at whatever age."""
@@ -211,7 +211,7 @@ class Schema:
             yield from (
                 f"{collection.name}.{name}"
                 for name in sorted(existing)
-                if name not in {*wanted, DEFAULT_ID_INDEX} and (harmless or acts(existing[name]))
+                if name not in {*wanted, DEFAULT_ID_INDEX} and (harmless or is_enforced(existing[name]))
             )
 
     def undone(self) -> Iterator[str]:
@@ -225,11 +225,11 @@ class Schema:
         Nothing repairs that: the server fixes it when it makes the collection.
         """
         wanted = {collection.name for collection in self.collections}
-        for item in self._look.collections:
+        for item in self._snapshot.collections:
             if item["name"] in wanted:
                 yield from kind_problems(item)
 
-    def acting(self) -> Iterator[str]:
+    def enforced_extras(self) -> Iterator[str]:
         """Yield a sentence for each index that no step wants and that refuses or removes rows."""
         for place in self.unknown(harmless=False):
             collection, _, name = place.rpartition(".")
@@ -313,7 +313,7 @@ class Schema:
 
     def _other_validators(self, present: set[str]) -> dict[str, Mapping[str, Any]]:
         """Return the options of the collections with another validator than the wanted one, or with none."""
-        real = {item["name"]: item.get("options", {}) for item in self._look.collections}
+        real = {item["name"]: item.get("options", {}) for item in self._snapshot.collections}
         return {
             item.name: real[item.name]
             for item in self.collections
@@ -369,7 +369,7 @@ def age(seconds: object) -> str:
     return "never" if seconds is None else f"after {seconds} s"
 
 
-def in_the_way(collection: str, index: IndexSpec) -> MigrationError:
+def index_conflict(collection: str, index: IndexSpec) -> MigrationError:
     """Return the error of an index that the server refuses because of another one."""
     key = ", ".join(f"{name}: {direction}" for name, direction in index.key)
     return MigrationError(
@@ -383,7 +383,7 @@ def in_the_way(collection: str, index: IndexSpec) -> MigrationError:
 Existing: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
-class Look:
+class SchemaSnapshot:
     """The collections of a database and their indexes, as they were when they were first asked for.
 
     A comparison asks hundreds of times.
@@ -409,7 +409,7 @@ class Look:
 
 
 # Of an index; its number, version and namespace differ between servers.
-SHOWN: Final = (
+PRINTED_OPTIONS: Final = (
     "unique",
     "prepareUnique",
     "partialFilterExpression",
@@ -429,12 +429,14 @@ def described(index: Mapping[str, Any]) -> str:
     directions = [(name, int(way) if isinstance(way, float) else way) for name, way in index["key"]]
     key = ", ".join(f"{name}: {way}" for name, way in directions)
     options = "".join(
-        f" {name}={shown(index[name])}" for name in SHOWN if index.get(name) not in (None, False)
+        f" {name}={shortened(index[name])}"
+        for name in PRINTED_OPTIONS
+        if index.get(name) not in (None, False)
     )
     return f"{{{key}}}{options}"
 
 
-def shown(value: object) -> str:
+def shortened(value: object) -> str:
     """Return a value of a schema, cut where it is long."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
@@ -447,7 +449,8 @@ def validator_problem(collection: str, wanted: Mapping[str, Any], found: Mapping
     if not found.get("validator"):
         return f"The validator of {collection} is missing: wanted a $jsonSchema, found {ABSENT}."
     ways = [
-        f"wanted {path} {shown(one)}, found {shown(other)}" for path, one, other in differing(wanted, found)
+        f"wanted {path} {shortened(one)}, found {shortened(other)}"
+        for path, one, other in differing(wanted, found)
     ]
     more = len(ways) - MOST_PATHS
     rest = f"; and {more} more" if more > 0 else ""
@@ -491,7 +494,7 @@ def kind_problems(item: Mapping[str, Any]) -> Iterator[str]:
 
 AGE: Final = "expireAfterSeconds"
 # What an index does to rows in addition to finding them.
-ACTING: Final = frozenset({"unique", "prepareUnique", AGE})
+ENFORCING_OPTIONS: Final = frozenset({"unique", "prepareUnique", AGE})
 # In addition to key, uniqueness, filter and age: options that our indexes never have.
 UNUSUAL: Final = ("sparse", "collation", "hidden", "prepareUnique")
 
@@ -514,13 +517,15 @@ def shape(key: list[tuple[str, Any]], options: Mapping[str, Any]) -> tuple[Any, 
     )
 
 
-def acts(index: Mapping[str, Any]) -> bool:
+def is_enforced(index: Mapping[str, Any]) -> bool:
     """Whether an index removes rows or refuses some.
 
     One of texts, places or hashes refuses those whose field is none, such as a list, or a language that it
     does not know.
     """
-    return not ACTING.isdisjoint(index) or any(isinstance(direction, str) for _, direction in index["key"])
+    return not ENFORCING_OPTIONS.isdisjoint(index) or any(
+        isinstance(direction, str) for _, direction in index["key"]
+    )
 
 
 def is_shorter(wanted: int, real: int | None) -> bool:

@@ -53,7 +53,7 @@ class MigrationLease:
 
     def try_acquire(self) -> bool:
         """Acquire the lease if no process holds it."""
-        asked = self.clock()
+        requested_at = self.clock()
         free = {"$expr": {"$lte": [{"$ifNull": ["$expiresAt", "$$NOW"]}, "$$NOW"]}}
         taken = {
             # Without $literal, a name of a host that begins with a dollar sign would be read as a field.
@@ -66,27 +66,27 @@ class MigrationLease:
             {"_id": LOCK_ID, **free}, [{"$set": taken}], return_document=ReturnDocument.AFTER
         )
         self.fence = document["fence"] if document else 0
-        self.until = asked + self.duration.total_seconds()
+        self.until = requested_at + self.duration.total_seconds()
         return document is not None
 
     def renew(self) -> None:
         """Extend the lease, or note that it is lost."""
         # The server counts from when it is asked, so from here it lasts at least as long.
-        asked = self.clock()
+        requested_at = self.clock()
         pipeline = [{"$set": {"expiresAt": expiry(self.duration)}}]
         try:
-            self.lost = self.collection.update_one(self._mine, pipeline).matched_count == 0
+            self.lost = self.collection.update_one(self._own_lease, pipeline).matched_count == 0
         except PyMongoError as error:
             # In the thread that renews, no caller could catch the error. The next renewal may succeed; if
             # none does in time, the migration stops at its next step.
             log.warning("The migration lease could not be renewed (%s).", loggable(error))
         else:
-            self.until = asked + self.duration.total_seconds()
+            self.until = requested_at + self.duration.total_seconds()
 
     def release(self) -> None:
         """Let the next one in; does nothing when the lease is lost already."""
         try:
-            self.collection.update_one(self._mine, [{"$set": {"expiresAt": "$$NOW"}}])
+            self.collection.update_one(self._own_lease, [{"$set": {"expiresAt": "$$NOW"}}])
         except PyMongoError as error:
             # The work of the migration stays, and the error of a failed one is being raised.
             log.debug("The migration lease could not be released (%s); it runs out.", loggable(error))
@@ -104,7 +104,7 @@ class MigrationLease:
             )
 
     @property
-    def _mine(self) -> dict[str, Any]:
+    def _own_lease(self) -> dict[str, Any]:
         alive = {"$expr": {"$gt": ["$expiresAt", "$$NOW"]}}
         return {"_id": LOCK_ID, "holder": self.holder, "fence": self.fence, **alive}
 
@@ -116,38 +116,40 @@ def expiry(duration: timedelta) -> dict[str, Any]:
 
 @contextmanager
 def holding(
-    collection: Collection[Document], *, duration: timedelta, patience: timedelta
+    collection: Collection[Document], *, duration: timedelta, timeout: timedelta
 ) -> Iterator[MigrationLease]:
     """Hold the lease for the length of the block, renewing it several times in its duration.
 
     Raises:
-        MigrationError: another process held it for longer than ``patience``.
+        MigrationError: another process held it for longer than ``timeout``.
     """
     lease = MigrationLease(collection, duration, f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}")
-    wait_for(lease, patience)
+    wait_for(lease, timeout)
     done = Event()
     # A daemon, because a process that ends must not wait for it; the lease then runs out by itself.
-    keeper = Thread(target=keep_alive, args=(lease, done), name="twinstore-migration-lease", daemon=True)
-    keeper.start()
+    renewal_thread = Thread(
+        target=keep_alive, args=(lease, done), name="twinstore-migration-lease", daemon=True
+    )
+    renewal_thread.start()
     try:
         yield lease
     finally:
         done.set()
-        keeper.join()
+        renewal_thread.join()
         lease.release()
 
 
-def wait_for(lease: MigrationLease, patience: timedelta) -> None:
+def wait_for(lease: MigrationLease, timeout: timedelta) -> None:
     """Acquire the lease, trying again with growing pauses."""
     # The server allows no upsert with a condition on its clock, so the document must exist before.
     with suppress(DuplicateKeyError):  # another process has just made it
         lease.collection.update_one({"_id": LOCK_ID}, {"$setOnInsert": {"fence": 0}}, upsert=True)
-    deadline = time.monotonic() + patience.total_seconds()
+    deadline = time.monotonic() + timeout.total_seconds()
     pause = FIRST_PAUSE
     while not lease.try_acquire():
         if time.monotonic() > deadline:
             raise MigrationError(
-                f"Another process has been migrating for more than {patience.total_seconds():.0f} s; wait "
+                f"Another process has been migrating for more than {timeout.total_seconds():.0f} s; wait "
                 "for it or look at the document _migration_lock in the collection _migrations.",
                 driver=DRIVER,
             )

@@ -20,17 +20,17 @@ from twinstore.migrations.migration import (
     ReportsDefaults,
     SessionDefaults,
     consent_required,
-    migrating,
-    standing,
+    logs_migration,
+    migration_problems,
     without_consent,
 )
 from twinstore.migrations.revert import RevertsMigrations, revert_files, revert_of
-from twinstore.runtime.service_log import note_ready
+from twinstore.runtime.service_log import log_ready
 from twinstore.storage.driver_names import named_initializer
 from twinstore_mongo.access.changing import numbering_differences
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
-from twinstore_mongo.client.positions import sends_time, unsent
-from twinstore_mongo.schema.collections import check_other_modules, note_collections
+from twinstore_mongo.client.positions import sends_time, time_not_sent_message
+from twinstore_mongo.schema.collections import check_other_modules, record_collections
 from twinstore_mongo.schema.comparison import Schema
 from twinstore_mongo.schema.lock import holding
 from twinstore_mongo.schema.revert import Revert, Reverter
@@ -61,7 +61,7 @@ MIGRATIONS: Final = "mongo"
 # however long a step of it takes.
 LEASE: Final = timedelta(seconds=10)
 # Building indexes may take minutes, and a start-up rather waits for them than fails.
-PATIENCE: Final = timedelta(minutes=10)
+LEASE_TIMEOUT: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class MigrationPlan:
     pending: tuple[Step, ...]
     schema: Schema
 
-    def at_one_look(self) -> Self:
+    def with_snapshot(self) -> Self:
         """Return the same for a comparison that changes nothing."""
-        return replace(self, schema=self.schema.at_one_look())
+        return replace(self, schema=self.schema.with_snapshot())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +109,16 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
         return self.catalog.name
 
     @override
-    @migrating
+    @logs_migration
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
         with self._working(writes=True) as store:
-            plan = self._plan(store, release=release).at_one_look()
+            plan = self._plan(store, release=release).with_snapshot()
             # Nearly every start finds nothing to do; it then takes no lease and needs no right to write.
             if not plan.pending and not any(plan.schema.differences()):
                 return report(self.module, (), (), plan)
-            with holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease:
+            with holding(store.collection(LEDGER), duration=LEASE, timeout=LEASE_TIMEOUT) as lease:
                 return self._migrate(store, lease, accept, release=release)
 
     @override
@@ -134,15 +134,22 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
 
     @override
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
-        pending = standing(self.status(), self._remedy)
+        pending = migration_problems(self.status(), self._remedy)
         with self._working() as store:
-            schema = self._plan(store, release=False, check=False).schema.at_one_look()
-            acting = set(schema.unknown(harmless=False))
-            names = [name for name in schema.unknown() if additions and name not in acting]
+            schema = self._plan(store, release=False, check=False).schema.with_snapshot()
+            enforced_extras = set(schema.unknown(harmless=False))
+            names = [name for name in schema.unknown() if additions and name not in enforced_extras]
             unknown = [f"The index {name} belongs to no migration." for name in names]
             problems = [f"{item.problem} To fix: {self._remedy}" for item in schema.differences()]
             lagging = numbering_differences(self.connection, self.catalog)
-            return (*pending, *problems, *schema.foreign_kinds(), *schema.acting(), *lagging, *unknown)
+            return (
+                *pending,
+                *problems,
+                *schema.foreign_kinds(),
+                *schema.enforced_extras(),
+                *lagging,
+                *unknown,
+            )
 
     @override
     def reversal(self, migration: str) -> Reversal:
@@ -153,7 +160,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
     def revert(self, migration: str, *, accept: AbstractSet[Consent] = frozenset()) -> Reversal:
         with (
             self._working(writes=True) as store,
-            holding(store.collection(LEDGER), duration=LEASE, patience=PATIENCE) as lease,
+            holding(store.collection(LEDGER), duration=LEASE, timeout=LEASE_TIMEOUT) as lease,
         ):
             return self._reverter(store, migration).run(lease, accept)
 
@@ -161,13 +168,17 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
     def session_defaults(self) -> SessionDefaults | None:
         """Return what this release of pymongo does not do; a server of MongoDB gives sessions no settings."""
         with self._working() as store:
-            return None if sends_time(store.collection(LEDGER)) else SessionDefaults(client=(unsent(),))
+            return (
+                None
+                if sends_time(store.collection(LEDGER))
+                else SessionDefaults(client=(time_not_sent_message(),))
+            )
 
     @override
     def export(self, names: Collection[str] | None = None) -> str:
         """Return a script for mongosh that does the same."""
-        chosen = [step for step in self.steps if names is None or step.name in names]
-        return script(self.module, chosen, self._validators(), self.options)
+        selected = [step for step in self.steps if names is None or step.name in names]
+        return script(self.module, selected, self._validators(), self.options)
 
     def check_applied(self) -> None:
         """Raise ``MigrationError`` when a migration is pending, changed or missing, or its work undone.
@@ -178,7 +189,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
         with self._working() as store:
             plan = self._plan(store, release=False)
             pending = [step.name for step in plan.pending]
-            undone = [] if pending else list(plan.schema.at_one_look().undone())
+            undone = [] if pending else list(plan.schema.with_snapshot().undone())
         remedy = f"`twinstore migrate run --module {self.module}`, or call ensure_migrations() at start-up."
         if undone:
             raise MigrationError(
@@ -193,7 +204,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
                 driver=DRIVER,
             )
         level = max((step.name for step in plan.steps), default="none")
-        note_ready(self.module, DRIVER, store.capabilities.server_version, level)
+        log_ready(self.module, DRIVER, store.capabilities.server_version, level)
 
     @property
     def _remedy(self) -> str:
@@ -237,7 +248,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
             raise consent_required(missing, done, module=self.module, driver=DRIVER)
         changes += repaired(schema, lease, guarded=True)
         applied = [step.name for step in plan.pending if self._finish(store, lease, step, seconds[step.name])]
-        note_collections(store.collection(LEDGER), self.module, plan.steps)
+        record_collections(store.collection(LEDGER), self.module, plan.steps)
         return report(self.module, applied, changes, plan)
 
     def _create(self, schema: Schema, lease: MigrationLease, step: Step) -> float:

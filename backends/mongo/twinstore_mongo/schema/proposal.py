@@ -45,10 +45,10 @@ def proposed_step(module: Module, shipped: Sequence[Step]) -> str | None:
         new = [index for index in collection.indexes if index.name not in (known or {})]
         if known is None or new:
             missing.append({"name": collection.name, "indexes": [index.content() for index in new]})
-    return shown(missing) if missing else None
+    return step_text(missing) if missing else None
 
 
-def shown(collections: Iterable[Document]) -> str:
+def step_text(collections: Iterable[Document]) -> str:
     """Return the text of a step with one line per index."""
     parts: list[str] = []
     for item in collections:

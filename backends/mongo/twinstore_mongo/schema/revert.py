@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from twinstore.migrations.revert import Reversal, check_consent, needed_by
+from twinstore.migrations.revert import Reversal, check_consent, check_not_needed
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.schema.comparison import STRICT
 from twinstore_mongo.schema.validators import closing_validator, is_closed
@@ -66,7 +66,7 @@ class Reverter:
         """Return what would be dropped; see :class:`~twinstore.migrations.revert.RevertsMigrations`."""
         applied = self._applied is not None
         if applied:
-            needed_by(self.revert.step, self._users(), module=self.module, driver=DRIVER)
+            check_not_needed(self.revert.step, self._users(), module=self.module, driver=DRIVER)
         return Reversal(
             module=self.module,
             backend=DRIVER,

@@ -11,16 +11,16 @@ from bson.int64 import Int64
 from pymongo import ReplaceOne
 
 from twinstore.access.errors import lost_race
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.catalog.row import Row
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.repositories.policy_jobs import CLAIM, COMPLETE
-from twinstore.scheduler.rules.policy_jobs import settle
+from twinstore.scheduler.rules.policy_jobs import complete_batch
 from twinstore_mongo.access.queries import merged, owned_by
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.mapping.codec import codec_of, converted
 from twinstore_mongo.mapping.layout import ID, VERSION
-from twinstore_mongo.special.scheduler_leases import claim, decoded, drawn_version
+from twinstore_mongo.special.scheduler_leases import claim, decoded, new_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,10 +53,10 @@ def complete(  # noqa: PLR0917  # the arguments of the general way
     def once() -> None:
         """Settle the open jobs; those that other processes have changed meanwhile stay open."""
         places = [place for place in range(len(jobs)) if place not in answers]
-        found = held(context, scope, {jobs[place].id for place in places})
+        found = visible_jobs(context, scope, {jobs[place].id for place in places})
         # One that cannot be read is as absent.
         stored = {job.id: job for job in decoded(found.values())}
-        settled = settle(stored, [jobs[place] for place in places], expected, lease_owner, now)
+        settled = complete_batch(stored, [jobs[place] for place in places], expected, lease_owner, now)
         lost = replace_all(context, scope, found, settled.changed)
         steps.done()
         answered = zip(places, settled.answers, strict=False)
@@ -65,15 +65,15 @@ def complete(  # noqa: PLR0917  # the arguments of the general way
             raise lost_race(POLICY_JOBS, min(lost), DRIVER)
         settled.outcome()
 
-    with context.stepwise() as steps:
+    with context.independent_steps() as steps:
         if context.in_transaction:
             once()
         else:
-            repeat(once)
+            retry(once)
     return tuple(answers[place] for place in range(len(jobs)))
 
 
-def held(context: RepositoryContext, scope: Tenants, ids: set[str]) -> dict[str, Document]:
+def visible_jobs(context: RepositoryContext, scope: Tenants, ids: set[str]) -> dict[str, Document]:
     """Return the documents of some jobs that a scope shows."""
     condition = merged(({ID: {"$in": sorted(ids)}}, owned_by(CODEC, scope)))
     with context.reading(POLICY_JOBS):
@@ -91,7 +91,7 @@ def replace_all(
     if not changed:
         context.check_writable()
         return set()
-    version = drawn_version()
+    version = new_version()
     owner = owned_by(CODEC, scope)
     writes: Sequence[ReplaceOne[Any]] = [
         ReplaceOne(
@@ -100,7 +100,7 @@ def replace_all(
         )
         for key, job in changed.items()
     ]
-    with context.stepwise() as steps, context.following() as causal, causal.writing(POLICY_JOBS):
+    with context.independent_steps() as steps, context.following() as causal, causal.writing(POLICY_JOBS):
         collection = context.collection(POLICY_JOBS)
         result = collection.bulk_write(writes, ordered=False, session=causal.session)
         steps.done()

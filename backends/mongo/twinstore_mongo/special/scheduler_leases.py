@@ -25,7 +25,7 @@ from twinstore_mongo.mapping.layout import ID, VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from twinstore.access.protocol import Sets
+    from twinstore.access.protocol import FieldUpdates
     from twinstore.access.query import Query
     from twinstore.scheduler.policy_jobs import PolicyRunJob
     from twinstore_mongo.access.access import MongoAccess
@@ -38,12 +38,12 @@ DOCUMENT_VALIDATION_FAILURE: Final = 121
 CODEC: Final = codec_of(POLICY_JOBS)
 
 
-def drawn_version() -> int:
+def new_version() -> int:
     """Return a version that no other batch has; there is room for all changes that may follow."""
     return (1 << 61) | randbits(61)
 
 
-def claim(access: MongoAccess, query: Query, sets: Sets) -> tuple[PolicyRunJob, ...]:
+def claim(access: MongoAccess, query: Query, sets: FieldUpdates) -> tuple[PolicyRunJob, ...]:
     """Lease the first jobs of a list."""
     context = access.context
     lease = lease_first if query.limit == 1 else lease_several
@@ -60,7 +60,7 @@ def claim(access: MongoAccess, query: Query, sets: Sets) -> tuple[PolicyRunJob, 
 
 
 def lease_first(
-    context: RepositoryContext, query: Query, condition: Document, sets: Sets, refused: set[object]
+    context: RepositoryContext, query: Query, condition: Document, sets: FieldUpdates, refused: set[object]
 ) -> list[Document] | None:
     """Lease the first job in one round trip; ``None`` where there is none."""
     change = {"$set": {**set_by(sets)}, "$inc": {**added_by(sets), VERSION: Int64(1)}}
@@ -81,19 +81,19 @@ def lease_first(
 
 
 def lease_several(
-    context: RepositoryContext, query: Query, condition: Document, sets: Sets, refused: set[object]
+    context: RepositoryContext, query: Query, condition: Document, sets: FieldUpdates, refused: set[object]
 ) -> list[Document] | None:
     """Lease the first jobs; none of them if other processes were faster, ``None`` if nothing is due."""
     order = CODEC.readings.of(query).order
-    with context.stepwise() as steps, context.following() as causal, causal.writing(POLICY_JOBS):
+    with context.independent_steps() as steps, context.following() as causal, causal.writing(POLICY_JOBS):
         collection = context.collection(POLICY_JOBS)
         first = collection.find(condition, {ID: 1}, session=causal.session).sort(order).limit(query.limit)
-        chosen = [converted(row)[ID] for row in first]
-        if not chosen:
+        selected = [converted(row)[ID] for row in first]
+        if not selected:
             return None
-        version = Int64(drawn_version())
+        version = Int64(new_version())
         change = {"$set": {**set_by(sets), VERSION: version}, "$inc": added_by(sets)}
-        own = merged(({ID: {"$in": chosen}}, condition))
+        own = merged(({ID: {"$in": selected}}, condition))
         try:
             updated = collection.update_many(own, change, session=causal.session).modified_count
         except OperationFailure as error:
@@ -103,17 +103,17 @@ def lease_several(
         if not updated:
             return []
         steps.done()
-        mine = {ID: {"$in": chosen}, VERSION: version}
+        mine = {ID: {"$in": selected}, VERSION: version}
         leased = {row[ID]: row for row in map(converted, collection.find(mine, session=causal.session))}
-    return [leased[key] for key in chosen if key in leased]
+    return [leased[key] for key in selected if key in leased]
 
 
-def set_by(sets: Sets) -> Document:
+def set_by(sets: FieldUpdates) -> Document:
     """Return the values that a lease sets, by stored name."""
     return {CODEC.names[name]: value for name, value in sets.items() if not isinstance(value, Add)}
 
 
-def added_by(sets: Sets) -> Document:
+def added_by(sets: FieldUpdates) -> Document:
     """Return the numbers that a lease adds, by stored name."""
     return {CODEC.names[name]: value.number for name, value in sets.items() if isinstance(value, Add)}
 
@@ -126,12 +126,12 @@ def broken(context: RepositoryContext, error: OperationFailure) -> object:
     key = ((error.details or {}).get("errInfo") or {}).get("failingDocumentId")
     if error.code != DOCUMENT_VALIDATION_FAILURE or key is None or context.in_transaction:
         raise error
-    tell(f"The validator of the collection refuses policy job {key!r}; repair or quarantine it.")
+    log_skipped(f"The validator of the collection refuses policy job {key!r}; repair or quarantine it.")
     return key
 
 
 @lru_cache(maxsize=1000)
-def tell(problem: str) -> None:
+def log_skipped(problem: str) -> None:
     """Log a job that is passed over, once; the same one is met by every lease until it is repaired."""
     log.error("A policy job was passed over: %s", problem)
 
@@ -142,4 +142,4 @@ def decoded(documents: Iterable[Document]) -> Iterator[PolicyRunJob]:
         try:
             yield CODEC.decode(document).model
         except DocumentDecodeError as error:
-            tell(error.message)
+            log_skipped(error.message)

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from twinstore.errors import DuplicateError
 from twinstore.scheduler.catalog import LOCKS
-from twinstore.scheduler.holding import Contender
+from twinstore.scheduler.held_lock import Contender
 from twinstore.scheduler.repositories.locks import CONTEND
 from twinstore_mongo.access.queries import filter_of
 from twinstore_mongo.mapping.codec import codec_of, converted
@@ -33,7 +33,7 @@ IS_NEW: Final[Document] = {"fence": {"$exists": False}}
 
 
 class LeaseContender(Contender):
-    """Implements :class:`~twinstore.scheduler.holding.Contender`; each step is one ``findOneAndUpdate``."""
+    """Implements :class:`~twinstore.scheduler.held_lock.Contender`; each step is one ``findOneAndUpdate``."""
 
     def __init__(self, context: RepositoryContext) -> None:
         """Take the store, without a session."""

@@ -107,7 +107,7 @@ RANGE: Final[Document] = {
 }
 
 
-def kept(collection: str) -> Mapping[str, Any]:
+def merge_stage(collection: str) -> Mapping[str, Any]:
     """Return the stage that writes what is not there yet.
 
     With ``keepExisting`` the server would store the fields in the order of their names.
@@ -116,7 +116,7 @@ def kept(collection: str) -> Mapping[str, Any]:
     return {"$merge": {"into": collection, "whenMatched": unchanged, "whenNotMatched": "insert"}}
 
 
-def looked_up(collection: str, name: str) -> Mapping[str, Any]:
+def lookup_stage(collection: str, name: str) -> Mapping[str, Any]:
     """Return the stage that finds the job of a range."""
     return {"$lookup": {"from": collection, "localField": "jobId", "foreignField": "_id", "as": name}}
 
@@ -126,15 +126,15 @@ CARRY_OVERS: Final[Mapping[str, tuple[CarryOver, ...]]] = {
         CarryOver(
             OLD_RANGES,
             (
-                looked_up(JOBS.collection, "here"),
+                lookup_stage(JOBS.collection, "here"),
                 {"$match": {"here": []}},
-                looked_up(OLD_JOBS, "job"),
+                lookup_stage(OLD_JOBS, "job"),
                 # Of the generation that the job is in; others are left-overs.
                 {"$match": {"$expr": {"$in": ["$generation", "$job.generation"]}}},
                 {"$replaceWith": RANGE},
-                kept(RANGES.collection),
+                merge_stage(RANGES.collection),
             ),
         ),
-        CarryOver(OLD_JOBS, ({"$replaceWith": JOB}, kept(JOBS.collection))),
+        CarryOver(OLD_JOBS, ({"$replaceWith": JOB}, merge_stage(JOBS.collection))),
     )
 }

@@ -32,16 +32,16 @@ from twinstore_postgres.access.queries import (
     compile_removal,
     compile_selection,
 )
-from twinstore_postgres.connection.errors import NOWHERE, Subject
+from twinstore_postgres.connection.errors import NO_SUBJECT, Subject
 from twinstore_postgres.mapping.codec import Json
 from twinstore_postgres.mapping.columns import PAYLOAD, VERSION, Origin
-from twinstore_postgres.mapping.owners import owner_values, scope_kind, setting, view
 from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.mapping.tenancy import owner_values, scope_kind, scope_parameters, setting
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from twinstore.access.paging import Page
-    from twinstore.access.protocol import Ref, Rows, Rule, Sets, UniqueKey, Values
+    from twinstore.access.protocol import FieldUpdates, Ref, Rows, Rule, UniqueKey, Values
     from twinstore.access.query import Query
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -82,16 +82,16 @@ class PostgresAccess(AccessDefaults, Access):
         if len(keys) > 1:
             return find_several(self.execution, table, scope, keys)
         unique, values = table.locate(keys[0])
-        kind, told, owner = view(table, scope)
+        kind, tenant_setting, owner = scope_parameters(table, scope)
         step = (statements.find(table, kind, unique), (*values, *owner))
-        found = self.execution.one(told, Subject(entity, values), step)
+        found = self.execution.one(tenant_setting, Subject(entity, values), step)
         return (None if found is None else table.row(found),)
 
     @override
     def page(self, entity: Entity[M], query: Query) -> Page[Row[M]]:
         table = table_of(entity)
         found = self.execution.read(setting(query.scope), Subject(entity), compile_query(query, table))
-        by = table.taker([key.field for key in query.order])
+        by = table.field_getter([key.field for key in query.order])
         # The extra row only shows that there is another page; its content is unused and may be large.
         found.rows[query.limit :] = [() for _ in found.rows[query.limit :]]
         return query.page(found.rows, table.row, by, table.tenant_in)
@@ -116,7 +116,7 @@ class PostgresAccess(AccessDefaults, Access):
         # An absent parent would break the foreign key, which the server checks after a key that is taken.
         if table.parent is not None:
             if not self._insert_unless_stored(table, scope, row):
-                raise self._in_the_way(table, scope, row)
+                raise self._conflict_error(table, scope, row)
             return row
         step = (statements.insert(table), table.encode(row))
         self.execution.write(setting(scope), Subject(entity, row=row), step)
@@ -127,7 +127,7 @@ class PostgresAccess(AccessDefaults, Access):
         table = table_of(entity)
         if entity.append_only:
             return self._put_once(table, scope, row)
-        kind, told, owner = view(table, scope)
+        kind, tenant_setting, owner = scope_parameters(table, scope)
         values = table.encode(row)
         own = statements.is_put_own(table)
         if not own:
@@ -136,18 +136,18 @@ class PostgresAccess(AccessDefaults, Access):
             values = (*values, *key, *owner, *parent, *key, *owner)
         step = (statements.put(table, kind), values)
         for _ in range(TRIES):
-            (found,) = self.execution.write(told, Subject(entity, row=row), step)
+            (found,) = self.execution.write(tenant_setting, Subject(entity, row=row), step)
             # If the caller always chooses the key, any conflicting row was replaced.
             if own or found.first == (True,):
                 return row
-        raise self._in_the_way(table, scope, row)
+        raise self._conflict_error(table, scope, row)
 
     @override
     def change(self, refs: Sequence[Ref], rule: Rule) -> Rows:
         return change(self.execution, refs, rule)
 
     @override
-    def mark(self, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+    def mark(self, entity: Entity[M], query: Query, sets: FieldUpdates) -> tuple[Row[M], ...]:
         return mark(self.execution, entity, query, sets)
 
     @override
@@ -197,19 +197,19 @@ class PostgresAccess(AccessDefaults, Access):
             key = table.entity.key_of(row.model, row.storage)
             (stored,) = self.find(table.entity, scope, (key,))
             if stored != row:
-                raise self._in_the_way(table, scope, row)
+                raise self._conflict_error(table, scope, row)
         return row
 
     def _insert_unless_stored(self, table: Table, scope: Tenants, row: Row) -> bool:
-        kind, told, _ = view(table, scope)
+        kind, tenant_setting, _ = scope_parameters(table, scope)
         values = table.encode(row)
         if table.parent is not None:
             values = (*values, *owner_values(table.parent, scope))
         step = (statements.insert_unless_stored(table, kind), values)
-        (inserted,) = self.execution.write(told, Subject(table.entity, row=row), step)
+        (inserted,) = self.execution.write(tenant_setting, Subject(table.entity, row=row), step)
         return inserted.count > 0
 
-    def _in_the_way(self, table: Table, scope: Tenants, row: Row) -> TwinstoreError:
+    def _conflict_error(self, table: Table, scope: Tenants, row: Row) -> TwinstoreError:
         """Return why a row was not inserted: its parent is out of sight, or its key is taken."""
         entity = table.entity
         if entity.parent is not None:
@@ -229,7 +229,7 @@ def find_several(
     values = [*map(list, zip(*wanted, strict=True)), *owner_values(table, scope)]
     found = execution.read(setting(scope), Subject(table.entity), (statement, values))
     fields = table.entity.key if unique is None else table.entity.unique(unique).names
-    named = table.taker(fields)
+    named = table.field_getter(fields)
     rows = {named(values): values for values in found.rows}
     return tuple(table.row(rows[key]) if key in rows else None for key in wanted)
 
@@ -241,7 +241,7 @@ def append(
     execution: Execution, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]
 ) -> tuple[Row[M], ...]:
     """Append to an ordered log; see :class:`twinstore.access.protocol.Access`."""
-    return execution.repeat(partial(attempt, execution, entity, parent, rows))
+    return execution.retry(partial(attempt, execution, entity, parent, rows))
 
 
 def attempt(
@@ -262,8 +262,8 @@ def attempt(
             (*key, *owner_values(above, parent.scope)),
         )
         # One round trip, in this order: at READ COMMITTED the number is read after the lock is granted.
-        held, number, stored = steps.run(lock, last, stored_step(entity, parent.scope, rows))
-        if held.first is None:
+        locked, number, stored = steps.run(lock, last, stored_step(entity, parent.scope, rows))
+        if locked.first is None:
             raise not_found(parent.entity, key_text_of(parent), DRIVER)
         log = Log(entity, DRIVER, map(table.row, stored.rows), lambda: number.rows[0][0])
         appended = tuple(map(log.place, rows))
@@ -279,7 +279,7 @@ def write(steps: TransactionSteps, touched: Step, entity: Entity, new: Sequence[
     table = table_of(entity)
     inserts: list[Step] = [(statements.insert(table), table.encode(row)) for row in new]
     subjects = tuple(Subject(entity, row=row) for row in new)
-    steps.finish(touched, *inserts, subject=Subject(entity, each=(NOWHERE, *subjects)))
+    steps.finish(touched, *inserts, subject=Subject(entity, each=(NO_SUBJECT, *subjects)))
 
 
 def stored_step(entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> Step:

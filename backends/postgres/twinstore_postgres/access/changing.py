@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore.access.defaults import Marking
+from twinstore.access.defaults import MarkRule
 from twinstore.access.errors import duplicate, not_found
 from twinstore.access.paging import decoded
 from twinstore.access.protocol import UniqueKey
@@ -31,13 +31,13 @@ from twinstore.errors import DuplicateError, TwinstoreError
 from twinstore.models.canonical import CanonicalModel
 from twinstore_postgres.access import statements
 from twinstore_postgres.access.queries import compile_claim
-from twinstore_postgres.connection.errors import NOWHERE, Subject
-from twinstore_postgres.mapping.owners import owner_values, scope_kind, setting, shared_setting
+from twinstore_postgres.connection.errors import NO_SUBJECT, Subject
 from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.mapping.tenancy import owner_values, scope_kind, setting, shared_setting
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Moment, Ref, Rows, Rule, Sets
+    from twinstore.access.protocol import FieldUpdates, Ref, Rows, Rule, ServerClock
     from twinstore.access.query import Query
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -114,9 +114,9 @@ def change(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
     once = partial(attempt, execution, refs, rule)
     try:
         try:
-            return execution.repeat(partial(once, below=True))
+            return execution.retry(partial(once, below=True))
         except InsertLostError:
-            return execution.repeat(once)  # the other transaction has committed, so its row is visible now
+            return execution.retry(once)  # the other transaction has committed, so its row is visible now
     except InsertLostError as lost:
         raise lost.error from lost.error.__cause__
     except RuleEndedError as ended:
@@ -125,12 +125,12 @@ def change(execution: Execution, refs: Sequence[Ref], rule: Rule) -> Rows:
 
 def attempt(execution: Execution, refs: Sequence[Ref], rule: Rule, *, below: bool = False) -> Rows:
     """Lock, decide and write once; ``below`` looks for rows where their refs say they are."""
-    subject = joint(tuple(map(ref_subject, refs)))
+    subject = combined_subject(tuple(map(ref_subject, refs)))
     above = [parent_above(ref) if below else () for ref in refs]
     with execution.unit(shared_setting([ref.scope for ref in refs]), subject) as steps:
         # In the order of the refs: callers that name the same rows in the same order cannot deadlock.
         first = map(lock_step, refs[:-1], above[:-1])
-        found = steps.run(*first, lock_step(refs[-1], above[-1], tell=True))
+        found = steps.run(*first, lock_step(refs[-1], above[-1], with_time=True))
         stored = [result.first for result in found]
         before = tuple(
             ref.read(table_of(ref.entity).row, values) for ref, values in zip(refs, stored, strict=True)
@@ -157,10 +157,10 @@ def write(steps: TransactionSteps, writes: Sequence[RowWrite]) -> None:
     Raises:
         InsertLostError: the key of a new row is taken.
     """
-    portions = split(writes, after_inserts=not steps.own)
-    for portion in portions[:-1]:
-        send(steps, portion, steps.run)
-    send(steps, portions[-1], steps.finish)
+    batches = split(writes, after_inserts=not steps.own)
+    for batch in batches[:-1]:
+        send(steps, batch, steps.run)
+    send(steps, batches[-1], steps.finish)
 
 
 def split(writes: Sequence[RowWrite], *, after_inserts: bool) -> list[list[RowWrite]]:
@@ -171,31 +171,31 @@ def split(writes: Sequence[RowWrite], *, after_inserts: bool) -> list[list[RowWr
     """
     if len(writes) < 2:  # noqa: PLR2004  # as most steps; nothing to distinguish
         return [[*writes]]
-    portions: list[list[RowWrite]] = []
+    batches: list[list[RowWrite]] = []
     for item in writes:
-        last = portions[-1] if portions else []
-        told = item.ref.entity not in {other.ref.entity for other in last}
-        if not last or not told or (after_inserts and last[-1].found is None):
-            portions.append([])
-        portions[-1].append(item)
-    return portions
+        last = batches[-1] if batches else []
+        is_distinct = item.ref.entity not in {other.ref.entity for other in last}
+        if not last or not is_distinct or (after_inserts and last[-1].found is None):
+            batches.append([])
+        batches[-1].append(item)
+    return batches
 
 
-def send(steps: TransactionSteps, portion: Sequence[RowWrite], execute: Callable[..., list[Result]]) -> None:
+def send(steps: TransactionSteps, batch: Sequence[RowWrite], execute: Callable[..., list[Result]]) -> None:
     """Write some rows in one round trip."""
-    subject = joint(tuple(item.subject for item in portion))
+    subject = combined_subject(tuple(item.subject for item in batch))
     try:
-        results = execute(*(item.step(own=steps.own) for item in portion), subject=subject)
+        results = execute(*(item.step(own=steps.own) for item in batch), subject=subject)
     except DuplicateError as error:
         # In our own transaction the cause may be another transaction's row; the next attempt will see it.
-        if steps.own and any(item.found is None for item in portion):
+        if steps.own and any(item.found is None for item in batch):
             raise InsertLostError(error) from error
         raise
-    if portion and portion[-1].found is None and not results[-1].count:
-        raise InsertLostError(portion[-1].taken)
+    if batch and batch[-1].found is None and not results[-1].count:
+        raise InsertLostError(batch[-1].taken)
 
 
-def mark(execution: Execution, entity: Entity[M], query: Query, sets: Sets) -> tuple[Row[M], ...]:
+def mark(execution: Execution, entity: Entity[M], query: Query, sets: FieldUpdates) -> tuple[Row[M], ...]:
     """Set fields of the first rows of a list; see :class:`twinstore.access.protocol.Access`.
 
     Rows that another one holds are passed over, so that no two callers wait for or get the same ones.
@@ -206,9 +206,9 @@ def mark(execution: Execution, entity: Entity[M], query: Query, sets: Sets) -> t
         marked: list[Row[M]] = []
         updates: list[Step] = []
         with execution.unit(setting(query.scope), Subject(entity)) as steps:
-            held, instant = hold_readable(steps, table, query)
-            for values, row in held:
-                marking = Marking(entity, query, sets)
+            locked, instant = lock_readable(steps, table, query)
+            for values, row in locked:
+                marking = MarkRule(entity, query, sets)
                 marking((row,), lambda: instant)
                 if marking.done is not None:
                     marked.append(marking.done)
@@ -217,35 +217,35 @@ def mark(execution: Execution, entity: Entity[M], query: Query, sets: Sets) -> t
             steps.finish(*updates)
         return tuple(marked)
 
-    return execution.repeat(once)
+    return execution.retry(once)
 
 
-def hold_readable(
+def lock_readable(
     steps: TransactionSteps, table: Table[M], query: Query
 ) -> tuple[list[tuple[tuple[object, ...], Row[M]]], datetime]:
     """Lock the first rows of a list that can be read; return them with the time after that."""
     wanted = query
     while True:
         found, clock = steps.run(compile_claim(wanted, table), CLOCK)
-        held, _ = decoded(
+        locked, _ = decoded(
             found.rows,
             lambda values: (values, table.row(values)),
-            table.tenant_in if query.passes_over else None,
+            table.tenant_in if query.skips_undecodable else None,
         )
-        if held or len(found.rows) < wanted.limit:
-            return held[: query.limit], whole(clock.rows[0][0])
+        if locked or len(found.rows) < wanted.limit:
+            return locked[: query.limit], to_milliseconds(clock.rows[0][0])
         # None of them could be read; the next ones may.
         wanted = replace(wanted, limit=2 * wanted.limit)
 
 
-def lock_step(ref: Ref, above: Key = (), *, tell: bool = False) -> Step:
+def lock_step(ref: Ref, above: Key = (), *, with_time: bool = False) -> Step:
     """Return the statement that locks and reads the row of a ref and, on request, the time then.
 
     With a key ``above`` it searches only the children of that parent.
     """
     table = table_of(ref.entity)
     unique, values = table.locate(ref.key)
-    made = statements.lock_and_tell if tell else statements.lock
+    made = statements.lock_with_time if with_time else statements.lock
     statement = made(table, scope_kind(ref.scope), unique, below=bool(above))
     return statement, (*values, *owner_values(table, ref.scope), *above)
 
@@ -260,16 +260,16 @@ def parent_above(ref: Ref) -> Key:
     return () if table_of(ref.entity).has_own_key else ref.below
 
 
-def moment(steps: TransactionSteps, last: Result) -> Moment:
+def moment(steps: TransactionSteps, last: Result) -> ServerClock:
     """Return the time after the locks: it came with the row that was locked last, or the server is asked."""
 
     def now() -> datetime:
-        return whole(last.first[-1] if last.first is not None else steps.run(CLOCK)[0].rows[0][0])
+        return to_milliseconds(last.first[-1] if last.first is not None else steps.run(CLOCK)[0].rows[0][0])
 
     return now
 
 
-def whole(read: datetime) -> datetime:
+def to_milliseconds(read: datetime) -> datetime:
     """Return what a clock showed in UTC and whole milliseconds."""
     instant = read.astimezone(UTC)
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
@@ -310,8 +310,8 @@ def check_parents(
             for entity, row in there
         )
         if not known and steps.run(step)[0].first is None:
-            for portion in split(writes[: writes.index(item)], after_inserts=True):
-                send(steps, portion, steps.run)
+            for batch in split(writes[: writes.index(item)], after_inserts=True):
+                send(steps, batch, steps.run)
             raise not_found(above.entity, above.entity.key_text(key), DRIVER)
 
 
@@ -320,8 +320,8 @@ def ref_subject(ref: Ref) -> Subject:
     return Subject(ref.entity, ref.key.values if isinstance(ref.key, UniqueKey) else ref.key)
 
 
-def joint(subjects: tuple[Subject, ...]) -> Subject:
+def combined_subject(subjects: tuple[Subject, ...]) -> Subject:
     """Return what the statements of one round trip are about."""
     if len(subjects) > 1:
         return replace(subjects[0], others=subjects)
-    return subjects[0] if subjects else NOWHERE
+    return subjects[0] if subjects else NO_SUBJECT

@@ -16,11 +16,11 @@ from psycopg.pq import TransactionStatus
 from typing_extensions import override
 
 from twinstore.access.protocol import Binding
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.access.unit_state import UnitState
 from twinstore.errors import Outcome, TwinstoreError
 from twinstore_postgres.connection.batch import Result, Step
-from twinstore_postgres.connection.errors import NOWHERE, OF_PSYCOPG, Subject, translate, translated
+from twinstore_postgres.connection.errors import NO_SUBJECT, OF_PSYCOPG, Subject, translate, translated
 from twinstore_postgres.connection.roles import check_role
 from twinstore_postgres.connection.transaction import (
     SET_TENANT,
@@ -28,7 +28,7 @@ from twinstore_postgres.connection.transaction import (
     Transaction,
     TransactionSteps,
 )
-from twinstore_postgres.connection.undocumented import refuse_host
+from twinstore_postgres.connection.undocumented import check_application_connection
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ class Execution(ABC):
         """What the calls are bound to."""
         return self._binding
 
-    def repeat(self, action: Callable[[], R]) -> R:
+    def retry(self, action: Callable[[], R]) -> R:
         """Return the result of a unit, repeated after it lost against other writers."""
-        return action() if self.binding.in_unit else repeat(action)
+        return action() if self.binding.in_unit else retry(action)
 
     def one(self, tenant: str, subject: Subject, step: Step) -> Values | None:
         """Return the first row of a query."""
@@ -107,7 +107,7 @@ class Execution(ABC):
     @contextmanager
     def opened(self, tenant: str) -> Iterator[Execution]:
         """Open a transaction for several calls, or go on in the one that is open."""
-        with self.unit(tenant, NOWHERE) as steps:
+        with self.unit(tenant, NO_SUBJECT) as steps:
             if not isinstance(steps, Transaction):
                 yield self
                 return
@@ -274,7 +274,7 @@ class JoinedExecution(Execution):
 
     def _check_role(self) -> None:
         with translated(outcome=Outcome.NOT_APPLIED):
-            refuse_host(self._connection)
+            check_application_connection(self._connection)
         # Only here a role can be met that the pool has not checked: that of the caller's connection.
         if not self._safe:
             with translated(outcome=Outcome.NOT_APPLIED):

@@ -23,8 +23,8 @@ from twinstore.catalog.conditions import (
 from twinstore.catalog.indexes import StoreKind
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore_postgres.mapping.codec import Unprepared
-from twinstore_postgres.mapping.owners import owner_condition, owner_values, scope_kind
 from twinstore_postgres.mapping.table import by_code_point
+from twinstore_postgres.mapping.tenancy import owner_condition, owner_values, scope_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore_postgres.connection.batch import Step
     from twinstore_postgres.mapping.columns import Column
-    from twinstore_postgres.mapping.owners import ScopeKind
     from twinstore_postgres.mapping.table import Table
+    from twinstore_postgres.mapping.tenancy import ScopeKind
 
 COMPARISONS: Final[dict[object, sql.SQL]] = {
     Equals: sql.SQL("{} = {}"),
@@ -96,7 +96,7 @@ def compile_claim(query: Query, table: Table) -> Step:
 
 def compile_count(query: Query, table: Table, by: str) -> Step:
     """Return the statement that counts the rows of a list by one field; limit and start do not matter."""
-    counted = _made(COUNT, table, _shape(query, table), (), scope_kind(query.scope), None, by)
+    counted = _build(COUNT, table, _shape(query, table), (), scope_kind(query.scope), None, by)
     return counted, _filter_values(query, table)
 
 
@@ -125,7 +125,7 @@ def compile_selection(action: sql.Composable, query: Query, table: Table) -> Ste
 def literal_condition(condition: Condition, table: Table) -> sql.Composable:
     """Return a condition with its values written out, as indexes and statements of their rows have it."""
     column = table.column(condition.field)
-    written = _written_out(condition, column)
+    written = _inlined(condition, column)
     if isinstance(condition, OneOf) and written is None:
         written = condition.values
     operand = None if isinstance(condition, (OneOf, IsNull, IsPresent)) else condition.value
@@ -134,7 +134,7 @@ def literal_condition(condition: Condition, table: Table) -> sql.Composable:
 
 def _statement(template: LiteralString, query: Query, table: Table) -> bytes:
     nulls = None if query.after is None else tuple(part is None for part in query.after)
-    return _made(template, table, _shape(query, table), query.order, scope_kind(query.scope), nulls, None)
+    return _build(template, table, _shape(query, table), query.order, scope_kind(query.scope), nulls, None)
 
 
 def _branched(branches: Sequence[Query], table: Table, query: Query, limit: int) -> Step:
@@ -172,7 +172,7 @@ class Compiled(sql.Composable):
 
 def _shape(query: Query, table: Table) -> Shape:
     return tuple(
-        (type(condition), condition.field, _written_out(condition, table.column(condition.field)))
+        (type(condition), condition.field, _inlined(condition, table.column(condition.field)))
         for condition in query.where
     )
 
@@ -189,7 +189,7 @@ def _parameters(query: Query, table: Table) -> list[object]:
     return values if query.after is None else values + _keyset_values(query.after)
 
 
-def _written_out(condition: Condition, column: Column) -> object:
+def _inlined(condition: Condition, column: Column) -> object:
     """Values that belong to the text: only then does the server see that a partial index applies."""
     if column.numbers is not None and isinstance(condition, OneOf):
         return tuple(map(column.bound, condition.values))
@@ -199,7 +199,7 @@ def _written_out(condition: Condition, column: Column) -> object:
 
 
 def _bound(condition: Condition, table: Table) -> list[object]:
-    written = _written_out(condition, table.column(condition.field))
+    written = _inlined(condition, table.column(condition.field))
     if isinstance(condition, (IsNull, IsPresent)) or written is not None:
         return []
     column = table.column(condition.field)
@@ -209,7 +209,7 @@ def _bound(condition: Condition, table: Table) -> list[object]:
 
 
 @lru_cache(maxsize=1024)  # the shapes of lists are few; a caller that invents them must not fill the memory
-def _made(  # noqa: PLR0917  # the parts of the cache key
+def _build(  # noqa: PLR0917  # the parts of the cache key
     template: LiteralString,
     table: Table,
     shape: Shape,
@@ -301,11 +301,11 @@ def branches_of(entity: Entity, query: Query) -> tuple[Query, ...]:
     remains of them and one of the values.
     """
     if query.after is not None and query.after[0] is None and not query.order[0].descending:
-        return among_absent(query)
+        return null_branches(query)
     return by_value(entity, query)
 
 
-def among_absent(query: Query) -> tuple[Query, ...]:
+def null_branches(query: Query) -> tuple[Query, ...]:
     """Return the rest of the rows without a value, and the rows that have one: no single range holds both."""
     first, *rest = query.order
     after = () if query.after is None else query.after[1:]

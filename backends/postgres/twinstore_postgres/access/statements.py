@@ -13,8 +13,8 @@ from psycopg import sql
 from twinstore.access.query import assigned_marker
 from twinstore_postgres.access.queries import literal_condition
 from twinstore_postgres.mapping.codec import Unprepared
-from twinstore_postgres.mapping.owners import ScopeKind, owner_condition, parent_condition
 from twinstore_postgres.mapping.table import listed
+from twinstore_postgres.mapping.tenancy import ScopeKind, owner_condition, parent_condition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 FIND: Final = "SELECT {columns} FROM {table} WHERE {found}"
 # No role may update a row of an append-only table, so no role may lock it either.
 LOCK: Final = "SELECT {columns} FROM {table} WHERE {found} FOR UPDATE"
-FIND_AND_TELL: Final = "SELECT {columns}, clock_timestamp() FROM {table} WHERE {found}"
+FIND_WITH_TIME: Final = "SELECT {columns}, clock_timestamp() FROM {table} WHERE {found}"
 # The clock is read after the lock is granted: a clock in the same SELECT as the row would be read before.
-LOCK_AND_TELL: Final = (
+LOCK_WITH_TIME: Final = (
     "WITH held AS MATERIALIZED (SELECT {columns} FROM {table} WHERE {found} FOR UPDATE) "
     "SELECT {columns}, clock_timestamp() FROM held"
 )
@@ -97,9 +97,9 @@ def lock(table: Table, kind: ScopeKind, unique: str | None = None, *, below: boo
 
 
 @cache
-def lock_and_tell(table: Table, kind: ScopeKind, unique: str | None = None, *, below: bool = False) -> bytes:
+def lock_with_time(table: Table, kind: ScopeKind, unique: str | None = None, *, below: bool = False) -> bytes:
     """Return the statement that does the same and then reads the clock; the time follows the columns."""
-    template = FIND_AND_TELL if table.entity.append_only else LOCK_AND_TELL
+    template = FIND_WITH_TIME if table.entity.append_only else LOCK_WITH_TIME
     return table.statement(template, found=_found_below(table, kind, unique, below=below))
 
 
@@ -127,7 +127,7 @@ def insert_unless_stored(table: Table, kind: ScopeKind) -> bytes:
 @cache
 def update(table: Table) -> bytes:
     """Return the statement that replaces a locked row, found by the key it had."""
-    return table.statement(UPDATE, found=_found(table, ScopeKind.EVERYBODY, None))
+    return table.statement(UPDATE, found=_found(table, ScopeKind.ANY_TENANT, None))
 
 
 @cache
@@ -135,7 +135,7 @@ def touch(table: Table) -> bytes:
     """Return the statement that writes a locked row as it is."""
     # Any column does; an expression on the payload cannot be set.
     first = (table.key if table.has_own_key else table.columns)[0].term()
-    return table.statement(TOUCH, first=first, found=_found(table, ScopeKind.EVERYBODY, None))
+    return table.statement(TOUCH, first=first, found=_found(table, ScopeKind.ANY_TENANT, None))
 
 
 @cache

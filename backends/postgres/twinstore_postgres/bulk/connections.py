@@ -12,11 +12,11 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from typing_extensions import override
 
-from twinstore.access.scope import note_system_scope
+from twinstore.access.scope import record_system_scope
 from twinstore.errors import ConfigurationError, Outcome
 from twinstore.models.fields import SYSTEM_TENANT
-from twinstore.runtime.forks import ForkSafeLock, Renewable, ending, keep, renew_in_child
-from twinstore_postgres.connection.deadlines import PatientConnection
+from twinstore.runtime.forks import ForkSafeLock, Renewable, cleanup_unless_forked, renew_in_child, retain
+from twinstore_postgres.connection.deadlines import LongRunningConnection
 from twinstore_postgres.connection.errors import loggable, translated
 from twinstore_postgres.connection.pool import readable
 from twinstore_postgres.connection.target import BULK_ROLE, direct_target
@@ -74,7 +74,7 @@ class BulkConnections(ConnectionSource, Renewable):
     def connection(self) -> Iterator[Connection]:
         """Check out a connection outside any transaction; one returned in another state is closed."""
         connection = self._take()
-        with ending(partial(self._give_back, connection)):
+        with cleanup_unless_forked(partial(self._give_back, connection)):
             yield connection
 
     @contextmanager
@@ -86,7 +86,7 @@ class BulkConnections(ConnectionSource, Renewable):
     @override
     def renew(self) -> None:
         """Start without a connection in a forked child; idle ones belong to the parent."""
-        keep(self._idle)
+        retain(self._idle)
         self._idle = []
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class RoleConnections(BulkConnections):
     def _opened(self) -> Connection:
         with closing(self._server.connect()) as own:
             wanted = instance_of(own)
-        connection = self._role.connect(PatientConnection, qualified=True)
+        connection = self._role.connect(LongRunningConnection, qualified=True)
         try:
             refuse_other(connection, wanted)
         except BaseException:
@@ -171,7 +171,7 @@ def inside(connection: Connection, purpose: str, *, begin: bytes) -> Iterator[Tr
 
     The caller commits it; anything not committed is rolled back at the end.
     """
-    note_system_scope(purpose)
+    record_system_scope(purpose)
     transaction = Transaction(connection, SYSTEM_TENANT, begin=begin)
     try:
         transaction.run(NO_LIMIT)

@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from twinstore.bulk.corruption import (
     STORED_NULL,
-    Planter,
-    PlantRefusedError,
+    CorruptionRefusedError,
+    CorruptionWriter,
     RawRow,
     Role,
     SchemaPart,
@@ -70,8 +70,8 @@ Values = Mapping[str, object]
 
 
 @contextmanager
-def planter_of(settings: BackendSettings) -> Iterator[Planter]:
-    """Open a planter as the owner of the schema, who sees every row despite row-level security."""
+def open_corruption_writer(settings: BackendSettings) -> Iterator[CorruptionWriter]:
+    """Open a corruption writer as the owner of the schema, who sees every row despite row-level security."""
     own = cast("PostgresSettings", settings)
     target = direct_target(MIGRATIONS, own, own.owner_connection_string)
     with closing(target.connect()) as connection:
@@ -79,10 +79,10 @@ def planter_of(settings: BackendSettings) -> Iterator[Planter]:
         # The corrupted rows are read back at once and thrown away, so no commit waits for the disk.
         connection.execute("SET synchronous_commit = off")
         set_json_loads(tree_of, connection)
-        yield PostgresPlanter(connection)
+        yield PostgresCorruptionWriter(connection)
 
 
-class PostgresPlanter(Planter):
+class PostgresCorruptionWriter(CorruptionWriter):
     """Finds a row again by its ``ctid``."""
 
     tabular = True
@@ -121,7 +121,7 @@ class PostgresPlanter(Planter):
         if row is not None:
             values = {name: value for name, value in values.items() if not same(row.values[name], value)}
             if not values:
-                raise PlantRefusedError("no change in the table")
+                raise CorruptionRefusedError("no change in the table")
         types = {name: kind for name, kind in self._types(entity).items() if name in values}
         columns = sql.SQL(", ").join(map(sql.Identifier, types))
         marks = sql.SQL(", ").join(sql.Placeholder() * len(types))
@@ -136,7 +136,7 @@ class PostgresPlanter(Planter):
             cursor = self._connection.execute(statement + sql.SQL(" RETURNING ctid::text, *"), parameters)
             (stored,) = found(cursor)
             if row is not None and same(dict(row.values), dict(stored.values)):
-                raise PlantRefusedError(f"no change as {types_named}")
+                raise CorruptionRefusedError(f"no change as {types_named}")
         return stored
 
     @override
@@ -199,9 +199,9 @@ def refusals(types: str) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.NotNullViolation as error:
-        raise PlantRefusedError(f"not null of {error.diag.column_name}") from error
+        raise CorruptionRefusedError(f"not null of {error.diag.column_name}") from error
     except psycopg.IntegrityError as error:
         unique = isinstance(error, psycopg.errors.UniqueViolation)
-        raise PlantRefusedError(str(error.diag.constraint_name), unique=unique) from error
+        raise CorruptionRefusedError(str(error.diag.constraint_name), unique=unique) from error
     except psycopg.DataError as error:
-        raise PlantRefusedError(types) from error
+        raise CorruptionRefusedError(types) from error

@@ -67,7 +67,7 @@ FILE: Final = "SELECT pg_relation_filenode(%s::regclass)"
 
 def digestible(entity: Entity) -> Digestible | NoDigests:
     """Return how rows of an entity are judged, or why there are no digests of them."""
-    reason = NO_LIBRARY if library() is None else why_no_digests(entity)
+    reason = NO_LIBRARY if library() is None else no_digests_reason(entity)
     return Digestible.ROWS if reason is None else NoDigests(reason)
 
 
@@ -80,7 +80,7 @@ class DigestScan:
         columns = {part.name: part.column for part in scan.parts}
         self._table = f'"{entity.module}"."{entity.name}"'
         values = [[columns[name] for name in entity.key], self._table]
-        found = self._told(TABLE, values)
+        found = self._query_row(TABLE, values)
         self._has_pages, self._pages, self._unique = found or (False, 0, False)
 
     def digests(
@@ -91,13 +91,13 @@ class DigestScan:
         secret: bytes,
         cutoff: datetime | None,
         accepts: Callable[[bytes], bool] | None,
-        tell: Callable[[int], None] | None,
+        on_progress: Callable[[int], None] | None,
     ) -> RangeDigests | NoDigests:
         """Return the digests of lines, or why native code shows none of them."""
         found, scan = library(), self._scan
         if found is None:
             return NoDigests(NO_LIBRARY)
-        if (reason := why_not(scan)) is not None:
+        if (reason := unsupported_reason(scan)) is not None:
             return NoDigests(reason)
         if (encoding := self._snapshot.connection.info.encoding) != UTF8:
             return NoDigests(f"the connection has the encoding {encoding}, not {UTF8}")
@@ -106,8 +106,8 @@ class DigestScan:
         for piece in pieces:
             number = scanner.add_lines(piece)
             del piece
-            if tell is not None:
-                tell(number)
+            if on_progress is not None:
+                on_progress(number)
         digests = scanner.result(unique=bool(self._unique))
         digests.file = self._file()
         return digests
@@ -116,10 +116,10 @@ class DigestScan:
         """Return what the pages are of, and by how many of them they were divided."""
         if not self._has_pages:
             return None
-        row = self._told(FILE, [self._table])
+        row = self._query_row(FILE, [self._table])
         return f"{row and row[0]} of {self._pages} pages"
 
-    def _told(self, statement: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
+    def _query_row(self, statement: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
         """Return the one row that the server reports about the table."""
         with translated(Subject(self._scan.entity), outcome=Outcome.NOT_APPLIED):
             return self._snapshot.connection.execute(statement, values).fetchone()
@@ -221,7 +221,7 @@ MOST_PARTS: Final = 4
 MOST_COLUMNS: Final = 256
 
 
-def why_no_digests(entity: Entity) -> str | None:
+def no_digests_reason(entity: Entity) -> str | None:
     """Return why rows of an entity have no digests whatever its table is like, ``None`` where they may."""
     if entity.derived_key is not None:
         return "its key follows from its content"
@@ -236,9 +236,9 @@ def why_no_digests(entity: Entity) -> str | None:
     return None
 
 
-def why_not(scan: TableScan) -> str | None:
+def unsupported_reason(scan: TableScan) -> str | None:
     """Return why the rows of a scan have no such form, ``None`` where they have."""
-    if (reason := why_no_digests(scan.entity)) is not None:
+    if (reason := no_digests_reason(scan.entity)) is not None:
         return reason
     if len(scan.parts) > MOST_COLUMNS:
         return "it has too many columns"

@@ -20,12 +20,12 @@ from twinstore.catalog.keys import Key, KeyRange
 from twinstore.catalog.tenancy import ALL_TENANTS, Tenant, Tenants
 from twinstore.errors import DocumentDecodeError
 from twinstore.fast.records import PackedBatch, Stored, read_copy
-from twinstore.models.shapes import lossy_map, names_lost
+from twinstore.models.shapes import lossy_map, lossy_map_reason
 from twinstore_postgres.bulk.snapshot import without_key
 from twinstore_postgres.connection.cursors import TolerantInstantLoader
 from twinstore_postgres.mapping.columns import storable_keys
-from twinstore_postgres.mapping.owners import owner_condition, owner_values, scope_kind
 from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.mapping.tenancy import owner_condition, owner_values, scope_kind
 
 if TYPE_CHECKING:
     from psycopg import Copy
@@ -81,8 +81,8 @@ def export_of(snapshot: Snapshot, table: Table, keys: Sequence[Key]) -> Generato
     one = sql.SQL("({})").format(sql.SQL(", ").join([sql.Placeholder()] * len(table.key)))
     for start in range(0, len(wanted), SOME_KEYS):
         some = wanted[start : start + SOME_KEYS]
-        asked = sql.SQL(", ").join([one] * len(some))
-        statement = sql.SQL(EXPORT_SOME).format(**table.parts, order=table.key_order, keys=asked)
+        placeholders = sql.SQL(", ").join([one] * len(some))
+        statement = sql.SQL(EXPORT_SOME).format(**table.parts, order=table.key_order, keys=placeholders)
         values = list(chain.from_iterable(some))
         yield from (record for record, _ in stored_records(snapshot, table, statement, values))
 
@@ -151,7 +151,7 @@ def record_of(table: Table, row: Values, message: Buffer) -> Record:
         record.error = error.message
         return record
     if (path := lossy_map(document, model)) is not None:
-        record.error = names_lost(path)
+        record.error = lossy_map_reason(path)
         return record
     record.model = model
     return record
@@ -178,11 +178,11 @@ def packed_batches(
         copy.cursor.adapters.register_loader("timestamptz", TolerantInstantLoader)
         copy.set_types([column.sql_type for column in table.columns])
         reader = PackedReader(table, columns, copy)
-        for messages in gathered(copy, batch_size):
+        for messages in batched(copy, batch_size):
             yield from reader.batches(messages)
 
 
-def gathered(copy: Copy, batch_size: int) -> Generator[list[memoryview]]:
+def batched(copy: Copy, batch_size: int) -> Generator[list[memoryview]]:
     """Yield the rows that the server sends, in batches, each as it is sent; a large row is its own batch."""
     messages: list[memoryview] = []
     size = 0
@@ -313,7 +313,7 @@ def uuid_output(value: bytes) -> bytes:
     return str(UUID(bytes=value)).encode()
 
 
-def whole_output(value: bytes) -> bytes:
+def integer_output(value: bytes) -> bytes:
     """Return the text of an integer of any width."""
     return b"%d" % int.from_bytes(value, signed=True)
 
@@ -381,10 +381,10 @@ ESCAPED: Final = (
     (b"\r", b"\\r"),
 )
 # The readable form skips larger values, so that the names and the small values fit.
-LARGEST_SHOWN: Final = 4096
+LARGEST_READABLE: Final = 4096
 # Of a longer one: enough to recognise it.
-SHOWN_BEGIN: Final = 64
-DEEPEST_SHOWN: Final = 100
+READABLE_PREFIX: Final = 64
+DEEPEST_READABLE: Final = 100
 
 
 class RowOriginal(Original):
@@ -438,24 +438,24 @@ def members(columns: Sequence[Column], texts: Sequence[bytes | None]) -> Iterato
     """Yield the columns as members of a JSON object while there is room for them."""
     room = LONGEST_READABLE
     for column, text in zip(columns, texts, strict=True):
-        told = f"{json.dumps(column.name)}:{shown(column, text)}"
-        if len(told) > room:
+        member = f"{json.dumps(column.name)}:{shown(column, text)}"
+        if len(member) > room:
             yield '"$omitted":true'
             return
         # The comma counts too.
-        room -= len(told) + 1
-        yield told
+        room -= len(member) + 1
+        yield member
 
 
 def shown(column: Column, text: bytes | None) -> str:
     """Return the text of a column as JSON; long values are skipped."""
     if text is None:
         return "null"
-    if len(text) > LARGEST_SHOWN:
-        begin = json.dumps(text[:SHOWN_BEGIN].decode(errors="backslashreplace"), ensure_ascii=False)
+    if len(text) > LARGEST_READABLE:
+        begin = json.dumps(text[:READABLE_PREFIX].decode(errors="backslashreplace"), ensure_ascii=False)
         return f'{{"$omitted":{len(text)},"begin":{begin}}}'
     # As it is, unless a reader could meet its limit of depth in it.
-    if column.sql_type == "jsonb" and text.count(b"[") + text.count(b"{") <= DEEPEST_SHOWN:
+    if column.sql_type == "jsonb" and text.count(b"[") + text.count(b"{") <= DEEPEST_READABLE:
         return text.decode()
     return json.dumps(text.decode(errors="backslashreplace"), ensure_ascii=False)
 
@@ -463,11 +463,11 @@ def shown(column: Column, text: bytes | None) -> str:
 OUTPUTS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "bool": lambda value: b"t" if value == b"\x01" else b"f",
     "float8": float_output,
-    "int2": whole_output,
-    "int4": whole_output,
-    "int8": whole_output,
-    "int4[]": lambda value: array_output(value, whole_output),
-    "int8[]": lambda value: array_output(value, whole_output),
+    "int2": integer_output,
+    "int4": integer_output,
+    "int8": integer_output,
+    "int4[]": lambda value: array_output(value, integer_output),
+    "int8[]": lambda value: array_output(value, integer_output),
     # The text follows the version of the binary form.
     "jsonb": lambda value: value[1:],
     "text": bytes,

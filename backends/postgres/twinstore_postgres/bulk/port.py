@@ -12,7 +12,7 @@ from psycopg import sql
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
-from twinstore.access.scope import UNBOUND, note_system_scope
+from twinstore.access.scope import UNBOUND, record_system_scope
 from twinstore.bulk.port import BulkPort
 from twinstore.catalog.keys import LONGEST_TEXT, KeyRange
 from twinstore.clock import truncate_to_millisecond
@@ -28,10 +28,10 @@ from twinstore_postgres.bulk.connections import (
 )
 from twinstore_postgres.bulk.digests import digestible
 from twinstore_postgres.bulk.export import tenant_condition
+from twinstore_postgres.bulk.inventory import inventory_of
 from twinstore_postgres.bulk.scan import Scans
 from twinstore_postgres.bulk.snapshot import Snapshot, without_key
 from twinstore_postgres.bulk.staging import Stage
-from twinstore_postgres.bulk.survey import survey_of
 from twinstore_postgres.bulk.view import PostgresView, tenant_of
 from twinstore_postgres.bulk.writer import PROBE_BY_KEY, PostgresRangeWriter
 from twinstore_postgres.connection.errors import Subject, translated
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.access.protocol import Access
-    from twinstore.bulk.port import CommitCheck, OnConflict, Position, Survey
+    from twinstore.bulk.port import CommitCheck, Inventory, OnConflict, Position
     from twinstore.bulk.rows import Digestible, NoDigests
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
 NOW: Final = "SELECT clock_timestamp()"
 # REPEATABLE READ: everything that one view or one count reads is of one state.
-ONE_STATE: Final = UNIT[True]
+SNAPSHOT_BEGIN: Final = UNIT[True]
 
 
 class PostgresBulk(BulkPort):
@@ -113,19 +113,19 @@ class PostgresBulk(BulkPort):
         return self._module.catalog.entities
 
     @override
-    def survey(self) -> tuple[Survey, ...]:
+    def inventory(self) -> tuple[Inventory, ...]:
         with (
-            self._connections.system("bulk survey", begin=ONE_STATE) as transaction,
+            self._connections.system("bulk survey", begin=SNAPSHOT_BEGIN) as transaction,
             translated(outcome=Outcome.NOT_APPLIED),
         ):
-            return survey_of(transaction.connection, self._module)
+            return inventory_of(transaction.connection, self._module)
 
     @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
         table = table_of(entity)
         where, values = tenant_condition(table, tenant_of(tenant_id))
-        statement = table.statement(COUNTS, tenant=table.tenant_shown, where=where)
-        with self._connections.system("bulk counts", begin=ONE_STATE) as transaction:
+        statement = table.statement(COUNTS, tenant=table.tenant_expression, where=where)
+        with self._connections.system("bulk counts", begin=SNAPSHOT_BEGIN) as transaction:
             if Snapshot(transaction.connection).find(table) is None:
                 return {}
             (found,) = transaction.run((Unprepared(statement), values), subject=Subject(entity))
@@ -156,7 +156,7 @@ class PostgresBulk(BulkPort):
         """Open a view of one state, that of its first statement."""
         if as_of is not None:
             self._capabilities().require("point_in_time_reads")
-        with self._connections.system("bulk view", begin=ONE_STATE) as transaction:
+        with self._connections.system("bulk view", begin=SNAPSHOT_BEGIN) as transaction:
             view = PostgresView(transaction.connection, self._scans)
             try:
                 yield view
@@ -172,7 +172,7 @@ class PostgresBulk(BulkPort):
         del check
         overwrite = on_conflict == "overwrite" and not entity.append_only
         with (self._role or self._connections).connection() as connection:
-            stage = Stage(connection, table_of(entity), straight=self._role is not None)
+            stage = Stage(connection, table_of(entity), direct=self._role is not None)
             with translated(Subject(entity), outcome=Outcome.NOT_APPLIED):
                 stage.create()
             # READ COMMITTED sees rows that others commit meanwhile. A snapshot would fail with 40001.
@@ -189,7 +189,7 @@ class PostgresBulk(BulkPort):
     @override
     def access(self) -> Access:
         """Return the rows of any described entity, call by call, past the pool."""
-        note_system_scope("bulk access")
+        record_system_scope("bulk access")
         return PostgresAccess(UnboundExecution(self._connections, UNBOUND), {})
 
     def close(self) -> None:
@@ -210,11 +210,11 @@ class PostgresBulk(BulkPort):
     def _key_after(self, table: Table, lower: Key | None, rows: int, tenant: str | None) -> Key | None:
         """Return the key that lies some rows after another one, ``None`` beyond the last."""
         # A transaction for each key: one that stays open while the caller works holds back vacuum.
-        with self._connections.system("bulk cut", begin=ONE_STATE) as transaction:
+        with self._connections.system("bulk cut", begin=SNAPSHOT_BEGIN) as transaction:
             found = Snapshot(transaction.connection).find(table)
             if found is None:
                 return None
-            walk = Walk(transaction, table, tenant, found.nullable)
+            walk = KeyWalk(transaction, table, tenant, found.nullable)
             key = walk.key_at(lower, rows)
             if key is not None and not table.entity.admits_key(key):
                 key = walk.key_at(lower, rows, short=True)
@@ -229,7 +229,7 @@ KEY_AT: Final = "SELECT {key} FROM {table} WHERE {where} ORDER BY {order} OFFSET
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class KeyWalk:
     """A walk along the keys of a table, or of one tenant in it, that passes over rows without a key."""
 
     transaction: Transaction

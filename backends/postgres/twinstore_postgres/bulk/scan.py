@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from psycopg import sql
 
-from twinstore.bulk.rows import NOTHING_BESIDE, ScanRow, marked
+from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, ScanRow, marked
 from twinstore.catalog.entity import Layout
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, TenancyKind, Tenant
 from twinstore.errors import MigrationError, Outcome
 from twinstore.models.json_text import INT64_MAX, INT64_MIN, dumps_sorted, loads
-from twinstore.models.shapes import Kind, left_out_values
+from twinstore.models.shapes import Kind, omitted_values
 from twinstore_postgres.connection.errors import translated
 from twinstore_postgres.mapping.columns import (
     PAYLOAD,
@@ -35,8 +35,8 @@ from twinstore_postgres.mapping.columns import (
     key_in_payload,
     storable_keys,
 )
-from twinstore_postgres.mapping.owners import ScopeKind, owner_condition
 from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.mapping.tenancy import ScopeKind, owner_condition
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ NULL: Final = marked("null", None)
 ARRAY: Final = (
     "CASE WHEN array_lower({0}, 1) <> 1 THEN jsonb_build_object('bounds', {0}) ELSE to_jsonb({0}) END"
 )
-DIGESTED: Final = bytes(bytearray(NOTHING_BESIDE))
+DIGESTED: Final = bytes(bytearray(NO_ADDITIONAL_VALUES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class TableScan:
         fields: the fields of the model, or the payload alone.
         markers: the storage markers.
         beside: the columns of the table in addition to the content.
-        apart: the key, if it is stored in the payload.
+        payload_key: the key, if it is stored in the payload.
         counter: the version of a row, where the table has one: shown only where it is none.
         payload: whether the one field is the whole wire form.
         left_out: by name, the value of a column when the wire form omits the field, such as an empty list.
@@ -114,7 +114,7 @@ class TableScan:
     beside: tuple[SelectedColumn, ...]
     counter: SelectedColumn | None
     payload: bool
-    apart: tuple[SelectedColumn, ...] = ()
+    payload_key: tuple[SelectedColumn, ...] = ()
     left_out: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def batches(
@@ -232,7 +232,7 @@ class TableScan:
     def parts(self) -> tuple[SelectedColumn, ...]:
         """Everything that is selected, in order."""
         counter = () if self.counter is None else (self.counter,)
-        return (*self.fields, *self.markers, *self.beside, *self.apart, *counter)
+        return (*self.fields, *self.markers, *self.beside, *self.payload_key, *counter)
 
     @cached_property
     def _fields(self) -> tuple[tuple[str, Convert | None], ...]:
@@ -361,12 +361,12 @@ def described(entity: Entity, types: Mapping[str, str]) -> TableScan:
         fields=parts(entity, types, [PAYLOAD] if payload else list(entity.shapes)),
         markers=parts(entity, types, entity.markers),
         beside=parts(entity, types, [*repeated, *derived_names(entity)]),
-        apart=() if key is None else (apart(key),),
+        payload_key=() if key is None else (payload_key(key),),
         counter=part(entity, VERSION, types[VERSION])
         if entity.versioned_table and VERSION in types
         else None,
         payload=payload,
-        left_out=left_out_values(entity.model),
+        left_out=omitted_values(entity.model),
     )
 
 
@@ -404,7 +404,7 @@ def derived_names(entity: Entity) -> tuple[str, ...]:
     return tuple(item.name for item in entity.derived if has_column(item))
 
 
-def apart(key: Column) -> SelectedColumn:
+def payload_key(key: Column) -> SelectedColumn:
     """Return what is selected for a key that is stored in the payload."""
     return SelectedColumn(name=key.field, column=key.name, member=key)
 
@@ -489,7 +489,7 @@ def json_value(text: str) -> object:
     """
     # Text inside a string that looks like such a number costs time only.
     if ODD_NUMBER.search(text):
-        return json.loads(text, parse_float=fraction, parse_int=whole)
+        return json.loads(text, parse_float=fraction, parse_int=integer)
     return loads(text)
 
 
@@ -501,10 +501,10 @@ def array_value(text: str) -> object:
 
 def number(text: str) -> object:
     """Return a number of a column; one that JSON does not have is marked."""
-    return whole(text) if text.removeprefix("-").isdecimal() else fraction(text)
+    return integer(text) if text.removeprefix("-").isdecimal() else fraction(text)
 
 
-def whole(text: str) -> object:
+def integer(text: str) -> object:
     """Return an integer; one that no driver writes is marked."""
     if len(text) <= LONGEST and INT64_MIN <= (value := int(text)) <= INT64_MAX:
         return value
@@ -519,7 +519,7 @@ def fraction(text: str) -> object:
     return value if format(Decimal(repr(value)), "f") == text else marked("number", text)
 
 
-def truth(text: str) -> bool:
+def boolean(text: str) -> bool:
     """Return a boolean as the server writes it."""
     return text == "t"
 
@@ -531,7 +531,7 @@ def member(numbers: type[NumberedEnum]) -> Convert:
 
 
 CONVERTERS: Final[Mapping[str, Convert]] = {
-    "bool": truth,
+    "bool": boolean,
     "int2": int,
     "int4": int,
     "int8": int,

@@ -30,7 +30,7 @@ SELECT c.relkind = 'f'
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TableInfo:
     """A table, or a view that replaces it.
 
     Attributes:
@@ -40,12 +40,12 @@ class Found:
     nullable: bool
 
 
-def found_of(connection: Connection, table: Table) -> Found | None:
+def table_info(connection: Connection, table: Table) -> TableInfo | None:
     """Return what there is of a table, ``None`` where there is nothing of its name."""
     # An expression on the payload cannot be declared NOT NULL, so there is no such column.
     key = [column.name if table.has_own_key else "" for column in table.key]
     row = connection.execute(FIND, [key, key, table.entity.module, table.entity.name]).fetchone()
-    return None if row is None else Found(nullable=bool(row[0]))
+    return None if row is None else TableInfo(nullable=bool(row[0]))
 
 
 def without_key(table: Table) -> sql.Composable:
@@ -59,16 +59,16 @@ class Snapshot:
     def __init__(self, connection: Connection) -> None:
         """Take the connection, inside the transaction."""
         self.connection = connection
-        self._found: dict[Table, Found | None] = {}
+        self._found: dict[Table, TableInfo | None] = {}
 
-    def find(self, table: Table) -> Found | None:
+    def find(self, table: Table) -> TableInfo | None:
         """Return what there is to read of a table, ``None`` where there is nothing of its name.
 
         The server is asked once for each table.
         """
         if table not in self._found:
             with translated(Subject(table.entity), outcome=Outcome.NOT_APPLIED):
-                self._found[table] = found_of(self.connection, table)
+                self._found[table] = table_info(self.connection, table)
         return self._found[table]
 
     @contextmanager

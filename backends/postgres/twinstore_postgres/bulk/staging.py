@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from twinstore.bulk.parts import WriteCounts
 from twinstore.bulk.port import Conflict, Record, Rejected
-from twinstore.bulk.unique_moves import obstacles, reason_of_obstacle
+from twinstore.bulk.unique_moves import conflict_reason, unique_conflicts
 from twinstore.catalog.tenancy import label_of
 from twinstore.errors import ConcurrencyError, ConfigurationError
 from twinstore.models.shapes import Kind
@@ -45,7 +45,7 @@ CREATE: Final = (
 EMPTY: Final = "TRUNCATE {stage}"
 # Binary: the client has values, not text, and the server need not parse.
 FILL: Final = "COPY {stage} ({columns}) FROM STDIN (FORMAT BINARY)"
-STRAIGHT: Final = "COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)"
+DIRECT: Final = "COPY {table} ({columns}) FROM STDIN (FORMAT BINARY)"
 # What is stored nearest to the two ends of some keys; both answers come from the index of the key.
 FIRST: Final = "SELECT {key} FROM {table} WHERE ({key}) >= ({values}) ORDER BY {key} LIMIT 1"
 LAST: Final = "SELECT {key} FROM {table} WHERE ({key}) <= ({values}) ORDER BY {descending} LIMIT 1"
@@ -114,7 +114,7 @@ class StagedRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ExactRows(StagedRows):
+class ValueRows(StagedRows):
     """Rows as values, in the order of the columns."""
 
     table: Table
@@ -161,7 +161,7 @@ class Statements:
     create: bytes
     empty: bytes
     fill: bytes
-    straight: bytes
+    direct: bytes
     first: bytes
     last: bytes
     insert_all: bytes
@@ -174,13 +174,13 @@ class Statements:
 class Stage:
     """The temporary table of one entity on one connection, in one transaction."""
 
-    def __init__(self, connection: Connection, table: Table, *, straight: bool = False) -> None:
+    def __init__(self, connection: Connection, table: Table, *, direct: bool = False) -> None:
         """Take the connection; :meth:`create` makes the table.
 
-        With ``straight`` the role may copy into the table itself, past its policies.
+        With ``direct`` the role may copy into the table itself, past its policies.
         """
         self._connection = connection
-        self._straight = straight
+        self._direct = direct
         self._table = table
         self._used = False
         self._statements = statements_of(table)
@@ -221,8 +221,8 @@ class Stage:
         Raises:
             psycopg.errors.UniqueViolation: also for a key that is stored, where ``presence`` is ``NONE``.
         """
-        if presence is Presence.NONE and self._straight:
-            self._fill(self._statements.straight, rows)
+        if presence is Presence.NONE and self._direct:
+            self._fill(self._statements.direct, rows)
             return Merged(rows.owners(), ())
         self._stage(rows)
         if presence is Presence.NONE:
@@ -238,12 +238,12 @@ class Stage:
 
     def changed(self, rows: Sequence[Values]) -> dict[Values, bool]:
         """Return the keys of the rows that are not stored as they are, and whether they are missing."""
-        self._stage(ExactRows(self._table, rows))
+        self._stage(ValueRows(self._table, rows))
         found = self._connection.execute(self._statements.compare).fetchall()
         keys = self._keys(key for *key, _ in found)
         return {key: bool(missing) for key, (*_, missing) in zip(keys, found, strict=True)}
 
-    def exchange(self, rows: Sequence[Values]) -> Merged:
+    def write_moves(self, rows: Sequence[Values]) -> Merged:
         """Write rows whose unique values move between them; those with other content are overwritten.
 
         Raises:
@@ -320,21 +320,21 @@ def statements_of(table: Table) -> Statements:
     """Return the statements of the stage of a table, made once."""
     parts = names(table)
 
-    def made(template: LiteralString) -> bytes:
+    def rendered(template: LiteralString) -> bytes:
         return sql.SQL(template).format(**parts).as_bytes()
 
     return Statements(
-        create=made(CREATE),
-        empty=made(EMPTY),
-        fill=made(FILL),
-        straight=made(STRAIGHT),
-        first=made(FIRST),
-        last=made(LAST),
-        insert_all=made(INSERT_ALL),
-        compare=made(COMPARE),
-        insert_new=made(INSERT_NEW),
-        overwrite=made(OVERWRITE),
-        displace=made(PARK if parked_columns(table.entity) else DISPLACE),
+        create=rendered(CREATE),
+        empty=rendered(EMPTY),
+        fill=rendered(FILL),
+        direct=rendered(DIRECT),
+        first=rendered(FIRST),
+        last=rendered(LAST),
+        insert_all=rendered(INSERT_ALL),
+        compare=rendered(COMPARE),
+        insert_new=rendered(INSERT_NEW),
+        overwrite=rendered(OVERWRITE),
+        displace=rendered(PARK if parked_columns(table.entity) else DISPLACE),
     )
 
 
@@ -346,7 +346,7 @@ def names(table: Table) -> dict[str, sql.Composable]:
         "values": sql.SQL(", ").join([sql.Placeholder()] * len(table.key)),
         "descending": sql.SQL(", ").join(sql.SQL("{} DESC").format(column.term()) for column in table.key),
         "missing": sql.SQL("{} IS NULL").format(table.key[0].term(STORED)),
-        "tenant": table.tenant_shown,
+        "tenant": table.tenant_expression,
         "stored_key": listed(table.key, STORED),
         "staged_key": listed(table.key, STAGED),
         "staged_columns": listed(table.columns, STAGED),
@@ -407,10 +407,10 @@ ROW_ERRORS: Final = frozenset({"22", "23", "54"})
 
 
 @dataclass(slots=True)
-class Findings(WriteCounts):
+class MergeCounts(WriteCounts):
     """What became of the records so far, merge by merge."""
 
-    def note(
+    def add_merge(
         self,
         owners: Counter[str],
         written: Mapping[str, int],
@@ -440,7 +440,7 @@ class Merger:
     connection: Connection
     stage: Stage
     table: Table
-    findings: Findings
+    counts: MergeCounts
     overwrite: bool
     access: Callable[[], Access]
 
@@ -452,7 +452,7 @@ class Merger:
             # Of a name, or of a key inserted since by another transaction; only the careful path can decide.
             self._merge_carefully(pairs)
         except psycopg.Error as error:
-            self._halve(pairs, error)
+            self._bisect(pairs, error)
 
     def _merge_carefully(self, pairs: Sequence[Pair]) -> None:
         try:
@@ -461,9 +461,9 @@ class Merger:
             if self.overwrite:
                 self._move(pairs)
             else:
-                self._halve(pairs, error)
+                self._bisect(pairs, error)
         except psycopg.Error as error:
-            self._halve(pairs, error)
+            self._bisect(pairs, error)
 
     def _move(self, pairs: Sequence[Pair]) -> None:
         """Merge rows whose unique values move between them; name what is in the way of the others."""
@@ -471,9 +471,9 @@ class Merger:
         with self.connection.transaction():
             changed = self.stage.changed([row for _, row in pairs])
         moving = [record for record, row in pairs if self.table.key_of(row) in changed]
-        found = obstacles(self.access(), entity, moving)
-        self.findings.rejected += [
-            Rejected(record, reason_of_obstacle(entity, found[record.key]))
+        found = unique_conflicts(self.access(), entity, moving)
+        self.counts.rejected += [
+            Rejected(record, conflict_reason(entity, found[record.key]))
             for record in moving
             if record.key in found
         ]
@@ -481,11 +481,11 @@ class Merger:
         try:
             if free:
                 with self.connection.transaction():
-                    merged = self.stage.exchange([row for _, row in free])
-                self._note(free, merged)
+                    merged = self.stage.write_moves([row for _, row in free])
+                self._count(free, merged)
         except psycopg.Error as other:
             # Another rule refuses a row, or another transaction has taken a value since.
-            self._halve(free, other)
+            self._bisect(free, other)
 
     def _merge(self, pairs: Sequence[Pair], presence: Presence | None = None) -> None:
         rows = [row for _, row in pairs]
@@ -493,15 +493,15 @@ class Merger:
         with self.connection.transaction():
             ends = self.table.key_of(rows[0]), self.table.key_of(rows[-1])
             found = presence or self.stage.presence(*ends)
-            merged = self.stage.merge(ExactRows(self.table, rows), found, overwrite=self.overwrite)
-        self._note(pairs, merged)
+            merged = self.stage.merge(ValueRows(self.table, rows), found, overwrite=self.overwrite)
+        self._count(pairs, merged)
 
-    def _halve(self, pairs: Sequence[Pair], error: psycopg.Error) -> None:
-        if not blames_row(error):
+    def _bisect(self, pairs: Sequence[Pair], error: psycopg.Error) -> None:
+        if not is_row_error(error):
             raise error
         if len(pairs) == 1:
             record = pairs[0][0]
-            self.findings.rejected.append(Rejected(record, self._reason(record, error)))
+            self.counts.rejected.append(Rejected(record, self._reason(record, error)))
             return
         # One bad row among thousands is found by about two dozen merges.
         middle = len(pairs) // 2
@@ -512,14 +512,14 @@ class Merger:
         """Return why a record was refused; a taken value is named with the row that has it."""
         entity = self.table.entity
         if isinstance(error, psycopg.errors.UniqueViolation):
-            for obstacle in obstacles(self.access(), entity, [record]).values():
-                return reason_of_obstacle(entity, obstacle)
+            for obstacle in unique_conflicts(self.access(), entity, [record]).values():
+                return conflict_reason(entity, obstacle)
         return reason_of(error, Subject(entity, record.key))
 
-    def _note(self, pairs: Sequence[Pair], merged: Merged) -> None:
+    def _count(self, pairs: Sequence[Pair], merged: Merged) -> None:
         conflicts = self._conflicts(pairs, merged.others) if merged.others else []
         owners = Counter(label_of(self.table.owner(row)) for _, row in pairs)
-        self.findings.note(owners, merged.written, conflicts, overwrite=self.overwrite)
+        self.counts.add_merge(owners, merged.written, conflicts, overwrite=self.overwrite)
 
     def _conflicts(self, pairs: Sequence[Pair], others: Sequence[Values]) -> list[Conflict]:
         """Return the conflicts of the keys whose rows have other content."""
@@ -530,7 +530,7 @@ class Merger:
         return Conflict(record.key or (), self.table.owner(row), self.overwrite)
 
 
-def blames_row(error: psycopg.Error) -> bool:
+def is_row_error(error: psycopg.Error) -> bool:
     """Whether the store refuses a row, not the whole work."""
     if error.sqlstate is None:
         return isinstance(error, psycopg.DataError)

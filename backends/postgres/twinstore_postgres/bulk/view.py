@@ -99,7 +99,7 @@ class PostgresView(BulkView):
         of_source: bool = False,
         ignored: AbstractSet[str] = frozenset(),
         accepts: Callable[[bytes], bool] | None = None,
-        tell: Callable[[int], None] | None = None,
+        on_progress: Callable[[int], None] | None = None,
     ) -> RangeDigests | NoDigests:
         """Return the digests of ranges; a part holds the rows of some pages of the table."""
         # Tables have nothing extra that a source may lack, or that could be ignored.
@@ -110,7 +110,9 @@ class PostgresView(BulkView):
             return RangeDigests()
         scan = DigestScan(self._snapshot, self._scans.of(self._snapshot.connection, entity))
         lines = self._streams.read(scan.lines(tenant_of(tenant_id), part, parts))
-        return scan.digests(lines, bounds, secret=secret, cutoff=cutoff, accepts=accepts, tell=tell)
+        return scan.digests(
+            lines, bounds, secret=secret, cutoff=cutoff, accepts=accepts, on_progress=on_progress
+        )
 
     def close(self) -> None:
         """End the stream that is open; the view is of no use afterwards."""

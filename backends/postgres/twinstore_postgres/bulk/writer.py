@@ -30,18 +30,18 @@ from twinstore.fast.program import Program, program_of
 from twinstore.fast.records import (
     NO_SLOT,
     NULL,
+    AcceptsPacked,
     ColumnKind,
     ColumnLayout,
     NativeColumns,
     PackedBatch,
-    TakesPacked,
     copy_field,
 )
-from twinstore.runtime.forks import OwnProcess
+from twinstore.runtime.forks import ProcessGuard
 from twinstore_postgres.access import statements
 from twinstore_postgres.access.access import PostgresAccess
 from twinstore_postgres.access.execution import UnitExecution
-from twinstore_postgres.bulk.staging import ExactRows, Findings, Merger, Stage, StagedRows, blames_row
+from twinstore_postgres.bulk.staging import MergeCounts, Merger, Stage, StagedRows, ValueRows, is_row_error
 from twinstore_postgres.connection.errors import Subject, translated
 from twinstore_postgres.mapping.codec import compile_encoder
 from twinstore_postgres.mapping.columns import Origin, storable_keys
@@ -81,7 +81,7 @@ CHUNK_BYTES: Final = 4_000_000
 SIZE_SAMPLE_EVERY: Final = 8
 
 
-class PostgresRangeWriter(TakesPacked, RangeWriter):
+class PostgresRangeWriter(AcceptsPacked, RangeWriter):
     """Implements :class:`~twinstore.bulk.port.RangeWriter` in a transaction that is open.
 
     Records wait until they are as many as one merge takes.
@@ -93,13 +93,13 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
         self._entity = entity
         self._table = table_of(entity)
         self._has_uuid = any(part.type in {KeyType.UUID, KeyType.HEX} for part in entity.key_parts)
-        self._process = OwnProcess()
+        self._process = ProcessGuard()
         self._state = UnitState()
-        self._findings = Findings()
+        self._counts = MergeCounts()
         self._merger = Merger(
-            transaction.connection, stage, self._table, self._findings, overwrite, self._open_access
+            transaction.connection, stage, self._table, self._counts, overwrite, self._open_access
         )
-        self._packed_merger = PackedMerger(transaction.connection, stage, self._findings, overwrite)
+        self._packed_merger = PackedMerger(transaction.connection, stage, self._counts, overwrite)
         self._columns = native_columns(entity)
         self._chunk: PackedChunk | None = None
         self._pairs: list[Pair] = []
@@ -120,7 +120,7 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
 
     @override
     def take_rejected(self) -> Sequence[Rejected]:
-        return self._findings.take_rejected()
+        return self._counts.take_rejected()
 
     @override
     def remove(self, keys: Sequence[Key]) -> None:
@@ -132,14 +132,14 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
                 arrays = [list(part) for part in zip(*known, strict=True)]
                 step = (statements.delete_several(self._table), arrays)
                 (removed,) = self._transaction.run(step, subject=Subject(self._entity))
-                self._findings.removed += removed.count
+                self._counts.removed += removed.count
 
     @override
     def flush(self) -> ImportOutcome:
         with self._working():
             self._merge()
             self._raise_counter()
-        return self._findings.outcome()
+        return self._counts.outcome()
 
     @property
     @override
@@ -231,7 +231,7 @@ class PostgresRangeWriter(TakesPacked, RangeWriter):
             self._transaction.run(statements.raise_counter(self._table, self._highest))
 
     def _reject(self, record: Record, reason: str) -> None:
-        self._findings.rejected.append(Rejected(record, reason))
+        self._counts.rejected.append(Rejected(record, reason))
 
     def _merge(self) -> None:
         """Merge everything that waits; packed rows and others never wait together."""
@@ -305,7 +305,7 @@ class PackedChunk(StagedRows):
 
     @override
     def owners(self) -> Counter[str]:
-        found = ExactRows(self._table, [row for _, row in self._pairs]).owners()
+        found = ValueRows(self._table, [row for _, row in self._pairs]).owners()
         for batch in self._batches:
             if (examined := batch.examined()) is not None:
                 found += examined.read
@@ -352,7 +352,7 @@ class PackedChunk(StagedRows):
             # Not copied: the client reads it where the library wrote it.
             copy.write(memoryview((ctypes.c_char * len(copied)).from_address(copied.address or 0)))
         if self._pairs:
-            ExactRows(self._table, [row for _, row in self._pairs]).write(copy)
+            ValueRows(self._table, [row for _, row in self._pairs]).write(copy)
         else:
             copy.write(TRAILER)
 
@@ -363,7 +363,7 @@ class PackedMerger:
 
     connection: Connection
     stage: Stage
-    findings: Findings
+    counts: MergeCounts
     overwrite: bool
 
     def merge(self, chunk: PackedChunk) -> bool:
@@ -378,11 +378,11 @@ class PackedMerger:
                 presence = self.stage.presence(*chunk.ends())
                 merged = self.stage.merge(chunk, presence, overwrite=self.overwrite)
         except psycopg.Error as error:
-            if not blames_row(error):
+            if not is_row_error(error):
                 raise
             return False
         conflicts = chunk.conflicts(merged.others, overwritten=self.overwrite) if merged.others else []
-        self.findings.note(chunk.owners(), merged.written, conflicts, overwrite=self.overwrite)
+        self.counts.add_merge(chunk.owners(), merged.written, conflicts, overwrite=self.overwrite)
         return True
 
 
@@ -414,15 +414,15 @@ _readable: Final[Found] = {}
 
 def native_columns(entity: Entity) -> NativeColumns | None:
     """Return how the table of an entity holds packed rows, ``None`` where native code cannot write it."""
-    return _remembered(_columns, entity, _made)
+    return _cached(_columns, entity, _build)
 
 
 def readable_columns(entity: Entity) -> NativeColumns | None:
     """Return how native code reads rows of the table of an entity, ``None`` where it cannot."""
-    return _remembered(_readable, entity, _made_readable)
+    return _cached(_readable, entity, _build_readable)
 
 
-def _remembered(
+def _cached(
     made: Found, entity: Entity, make: Callable[[ctypes.CDLL, Entity], NativeColumns | None]
 ) -> NativeColumns | None:
     found = library()
@@ -434,7 +434,7 @@ def _remembered(
     return known[1]
 
 
-def _made_readable(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
+def _build_readable(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
     program, table = program_of(entity), table_of(entity)
     if not isinstance(program, Program) or any(item.name in entity.key for item in entity.derived):
         return None
@@ -449,7 +449,7 @@ def _made_readable(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
     return NativeColumns(found, program, known) if len(known) == len(layouts) else None
 
 
-def _made(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
+def _build(found: ctypes.CDLL, entity: Entity) -> NativeColumns | None:
     program, table = program_of(entity), table_of(entity)
     # If the database assigns numbers, a writer of rows has to know the highest one.
     if not isinstance(program, Program) or entity.assigned is not None:

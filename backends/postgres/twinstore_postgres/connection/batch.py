@@ -12,7 +12,7 @@ import psycopg
 from twinstore_postgres.connection.cancellation import cancellable_on
 from twinstore_postgres.connection.cursors import own_cursor, rows_of
 from twinstore_postgres.connection.deadlines import TimedConnection
-from twinstore_postgres.connection.errors import note_place
+from twinstore_postgres.connection.errors import set_statement_index
 from twinstore_postgres.mapping.codec import Unprepared, Values
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class PipelinedConnection(TimedConnection):
     """A connection that sends several statements at once without cursors."""
 
     @abstractmethod
-    def exchange(
+    def execute_batch(
         self, steps: Sequence[Step], before: Sequence[Step] = (), after: Sequence[Step] = ()
     ) -> list[Result]:
         """Execute statements in one round trip, return what each of ``steps`` answered.
@@ -50,7 +50,7 @@ class PipelinedConnection(TimedConnection):
         """
 
     @abstractmethod
-    def works(self) -> bool:
+    def is_supported(self) -> bool:
         """Whether the parts of psycopg used here behave as expected; any exception means that they do not."""
 
 
@@ -63,7 +63,7 @@ def batch(
     """
     if isinstance(connection, PipelinedConnection):
         with cancellable_on(connection):
-            return connection.exchange(steps, before, after)
+            return connection.execute_batch(steps, before, after)
     return by_cursors(connection, steps, before, after)
 
 
@@ -99,6 +99,6 @@ def by_cursors(  # as batch has them
         failure = failure or error
     if failure is not None:
         # Those before it have their answers; the server executed none of those behind it.
-        note_place(failure, sum(cursor.pgresult is not None for cursor in cursors))
+        set_statement_index(failure, sum(cursor.pgresult is not None for cursor in cursors))
         raise failure
     return [Result(rows_of(cursor), cursor.rowcount) for cursor in cursors]

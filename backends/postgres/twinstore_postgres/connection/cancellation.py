@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # A server that does not answer by then does not answer the call either.
 CANCEL_SECONDS: Final = 2.0
-NOT_WATCHED: Final[AbstractContextManager[None]] = nullcontext()
+NOT_CANCELLABLE: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class CancellableStatements:
@@ -51,4 +51,4 @@ class CancellableStatements:
 def cancellable_on(connection: Connection) -> AbstractContextManager[None]:
     """Return a block for statements on a connection; it does nothing if no caller can cancel them."""
     call = running_call()
-    return NOT_WATCHED if call is None else CancellableStatements(call, connection)
+    return NOT_CANCELLABLE if call is None else CancellableStatements(call, connection)

@@ -11,14 +11,14 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from typing_extensions import override
 
-from twinstore.access.scope import note_system_scope, tenant_argument
+from twinstore.access.scope import record_system_scope, tenant_argument
 from twinstore.config import load_settings
 from twinstore.errors import Outcome
 from twinstore.models.fields import SYSTEM_TENANT
 from twinstore.plugins.drivers import load_backend
 from twinstore.plugins.modules import complete_modules
 from twinstore_postgres.connection.cursors import own_cursor
-from twinstore_postgres.connection.deadlines import Connection, PatientConnection, TimedConnection
+from twinstore_postgres.connection.deadlines import Connection, LongRunningConnection, TimedConnection
 from twinstore_postgres.connection.errors import translated
 from twinstore_postgres.connection.pool import ServerConnections
 from twinstore_postgres.settings import DRIVER, PostgresSettings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PURPOSE = "open_connection"
 
 
-class HostConnections(ServerConnections):
+class ApplicationConnections(ServerConnections):
     """Connections as psycopg makes them: what a host reads must not depend on how our repositories read.
 
     So they have a separate pool, in addition to that of the repositories.
@@ -44,13 +44,13 @@ class HostConnections(ServerConnections):
     @property
     @override
     def _kind(self) -> type[TimedConnection]:
-        return PatientConnection
+        return LongRunningConnection
 
     @override
     def _configure(self, connection: Connection) -> None:
         super()._configure(connection)
-        if isinstance(connection, PatientConnection):  # a host may lift the limit of its statements
-            connection.at_work = self.target.is_at_work
+        if isinstance(connection, LongRunningConnection):  # a host may lift the limit of its statements
+            connection.is_executing = self.target.is_executing
         if self.pooled:
             # Of the transactions that psycopg begins; the pooler has passed on no such option.
             connection.isolation_level = IsolationLevel.READ_COMMITTED
@@ -81,7 +81,7 @@ class PostgresDataSource:
         """
         spec = load_backend(DRIVER, module=self.module.name)
         settings = load_settings(config).backend_settings(self.module.name, spec)
-        self._server = HostConnections(cast("PostgresSettings", settings))
+        self._server = ApplicationConnections(cast("PostgresSettings", settings))
         self._server.guard(self.module)
 
     @contextmanager
@@ -142,7 +142,7 @@ def forget_rows(connection: Connection) -> None:
 def scoped_tenant(tenant_id: str) -> str:
     """Return the setting of a connection; system scope is logged and counted as everywhere."""
     if tenant_id == SYSTEM_TENANT:
-        note_system_scope(PURPOSE)
+        record_system_scope(PURPOSE)
         return SYSTEM_TENANT
     return tenant_argument(tenant_id)
 

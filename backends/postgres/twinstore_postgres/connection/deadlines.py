@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from psycopg.abc import PQGen
 
 
-__all__ = ["Connection", "NoAnswer", "PatientConnection", "TimedConnection", "round_trip_seconds", "until"]
+__all__ = [
+    "Connection",
+    "LongRunningConnection",
+    "NoAnswer",
+    "TimedConnection",
+    "round_trip_seconds",
+    "until",
+]
 
 
 RV = TypeVar("RV")
@@ -46,10 +53,10 @@ class TimedConnection(psycopg.Connection[Values]):
     Attributes:
         limit: the seconds of a round trip; ``None``: no limit.
         end: when all round trips must have ended, by ``time.monotonic()``.
-        waits_here: psycopg has called :meth:`wait`, as it is not documented to.
+        wait_was_called: psycopg has called :meth:`wait`, as it is not documented to.
     """
 
-    waits_here: bool = False
+    wait_was_called: bool = False
     limit: float | None = None
     end: float | None = None
 
@@ -65,7 +72,7 @@ class TimedConnection(psycopg.Connection[Values]):
         """
         if args or options:
             return super().wait(gen, *args, **options)
-        self.waits_here = True
+        self.wait_was_called = True
         seconds = self.limit if self.end is None else self._left()
         if seconds is None:
             return super().wait(gen)
@@ -85,17 +92,17 @@ class TimedConnection(psycopg.Connection[Values]):
         return limited(gen, seconds)
 
 
-class PatientConnection(TimedConnection):
+class LongRunningConnection(TimedConnection):
     """A connection for statements that may take as long as they take.
 
     Whenever nothing has come within the limit, the server is asked on another connection whether it works on
     the statement.
 
     Attributes:
-        at_work: asks it, given the number of the process that serves this connection.
+        is_executing: asks it, given the number of the process that serves this connection.
     """
 
-    at_work: Callable[[int], bool] | None = None
+    is_executing: Callable[[int], bool] | None = None
 
     @override
     def _limited(self, gen: PQGen[RV], seconds: float) -> PQGen[RV]:
@@ -109,11 +116,11 @@ class PatientConnection(TimedConnection):
                 if ready:
                     end = monotonic() + seconds
                 elif monotonic() >= end:
-                    if self.at_work is None or not self.at_work(self.info.backend_pid):
+                    if self.is_executing is None or not self.is_executing(self.info.backend_pid):
                         # The answer may have come meanwhile.
                         ready = yield wanted
                         if not ready:
-                            raise no_answer(seconds)
+                            raise no_response_error(seconds)
                         wanted = resume(ready)
                     end = monotonic() + seconds
         except StopIteration as stop:
@@ -150,13 +157,13 @@ def limited(gen: PQGen[RV], seconds: float) -> PQGen[RV]:
             ready = yield wanted
             wanted = resume(ready)
             if not ready and monotonic() >= end:
-                raise no_answer(seconds)
+                raise no_response_error(seconds)
     except StopIteration as stop:
         answer: RV = stop.value
         return answer
 
 
-def no_answer(seconds: float) -> NoAnswer:
+def no_response_error(seconds: float) -> NoAnswer:
     """Return the error of a server that is silent."""
     return NoAnswer(f"no answer within {seconds:g} s")
 

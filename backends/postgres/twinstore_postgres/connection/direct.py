@@ -14,8 +14,8 @@ from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.models.fields import SYSTEM_TENANT
 from twinstore.runtime.forks import Renewable, renew_in_child
 from twinstore_postgres.connection.cursors import own_cursor
-from twinstore_postgres.connection.deadlines import PatientConnection
-from twinstore_postgres.connection.errors import NOWHERE, OF_PSYCOPG, translate, translated
+from twinstore_postgres.connection.deadlines import LongRunningConnection
+from twinstore_postgres.connection.errors import NO_SUBJECT, OF_PSYCOPG, translate, translated
 from twinstore_postgres.connection.roles import RoleGuard, check_role, refuse_unsafe
 from twinstore_postgres.connection.target import BULK, LOCKS, MIGRATIONS, check_version, direct_target
 from twinstore_postgres.settings import DRIVER
@@ -88,7 +88,7 @@ class Direct:
 
     def connect(self) -> Connection:
         """Open a connection for bulk work; the caller closes it."""
-        connection = self._bulk().connect(PatientConnection, qualified=True)
+        connection = self._bulk().connect(LongRunningConnection, qualified=True)
         if self._guard.schemas:
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):
@@ -106,7 +106,7 @@ class Direct:
 # Their number is bounded: requests must never lack a connection of the server because of them.
 
 
-Places: TypeAlias = SimpleQueue[None]
+Slots: TypeAlias = SimpleQueue[None]
 
 
 class DedicatedConnections(Renewable):
@@ -124,7 +124,7 @@ class DedicatedConnections(Renewable):
         self._most = settings.lock_connections_max
         self._closed = False
         self._open: WeakSet[DedicatedConnection] = WeakSet()
-        self._free = places(self._most)
+        self._free_slots = connection_slots(self._most)
         renew_in_child(self)
 
     def open(self, seconds: float, **settings: object) -> DedicatedConnection:
@@ -139,10 +139,10 @@ class DedicatedConnections(Renewable):
             ConfigurationError: wrong password or database, unsafe role, closed storage.
         """
         self._refuse_closed()
-        free = self._free
+        free_slots = self._free_slots
         try:
             # Nothing waits longer, and the interpreter refuses to.
-            free.get(timeout=min(max(0.0, seconds), TIMEOUT_MAX))
+            free_slots.get(timeout=min(max(0.0, seconds), TIMEOUT_MAX))
         except Empty:
             raise UnavailableError(
                 f"All {self._most} connections for locks (LockConnectionsMax) stayed in use for "
@@ -154,9 +154,9 @@ class DedicatedConnections(Renewable):
             target = self._target().with_settings(**{"app.tenant_id": SYSTEM_TENANT, **settings})
             connection = self._checked(target)
         except BaseException:
-            free.put(None)
+            free_slots.put(None)
             raise
-        opened = DedicatedConnection(connection, free)
+        opened = DedicatedConnection(connection, free_slots)
         self._open.add(opened)
         if self._closed:  # meanwhile, and the thread that closed the others may have missed this one
             opened.close()
@@ -167,7 +167,7 @@ class DedicatedConnections(Renewable):
     def renew(self) -> None:
         """Start without a connection in a forked child; those that are open are the parent's."""
         self._open = WeakSet()
-        self._free = places(self._most)
+        self._free_slots = connection_slots(self._most)
 
     def close(self) -> None:
         """Close all of them, and open no others."""
@@ -201,13 +201,13 @@ class DedicatedConnections(Renewable):
 class DedicatedConnection:
     """One connection with one owner; closed also when its owner forgets it."""
 
-    def __init__(self, connection: Connection, free: Places) -> None:
+    def __init__(self, connection: Connection, free_slots: Slots) -> None:
         self._connection = connection
         # Only by the first of: the owner, the storage, the garbage collector, the end of the process.
-        self._end = finalize(self, give_up, connection, free)
+        self._end = finalize(self, close_and_release, connection, free_slots)
 
     def one(
-        self, statement: bytes, values: Mapping[str, object], subject: Subject = NOWHERE
+        self, statement: bytes, values: Mapping[str, object], subject: Subject = NO_SUBJECT
     ) -> Values | None:
         """Execute a statement in one round trip, in a separate transaction; return its first row.
 
@@ -231,19 +231,19 @@ class DedicatedConnection:
         self._end()
 
 
-def give_up(connection: Connection, free: Places) -> None:
+def close_and_release(connection: Connection, free_slots: Slots) -> None:
     """Close a connection and let another one be opened; in a forked child neither reaches the parent."""
     connection.close()
-    free.put(None)
+    free_slots.put(None)
 
 
-def places(number: int) -> Places:
+def connection_slots(number: int) -> Slots:
     """Return what counts how many connections may still be opened.
 
     Not a semaphore: the handler of a signal could leave its lock taken for ever, and the collector, which
     gives connections up, could come in the middle of it.
     """
-    free: Places = SimpleQueue()
+    free_slots: Slots = SimpleQueue()
     for _ in range(number):
-        free.put(None)
-    return free
+        free_slots.put(None)
+    return free_slots

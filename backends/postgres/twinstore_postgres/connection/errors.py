@@ -39,7 +39,7 @@ from twinstore.errors import (
     UnavailableError,
     ValidationError,
 )
-from twinstore.runtime.service_log import note_lost
+from twinstore.runtime.service_log import log_unavailable
 from twinstore_postgres.connection.deadlines import NoAnswer
 from twinstore_postgres.mapping.columns import index_name
 from twinstore_postgres.settings import DRIVER
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Kind = type[TwinstoreError]
 OF_PSYCOPG: Final = (psycopg.Error, psycopg.Warning, psycopg.Rollback)
 # The name under which an exception has the number of its statement in the round trip.
-PLACE: Final = "twinstore_place"
+STATEMENT_INDEX: Final = "twinstore_place"
 
 
 @dataclass(slots=True)  # every call makes one, and a frozen one would cost twice as much
@@ -78,9 +78,9 @@ class Subject:
             return ":".join(map(str, self.entity.key_of(self.row.model, self.row.storage)))
         return None if self.parts is None else ":".join(map(str, self.parts))
 
-    def met_by(self, error: BaseException) -> Subject:
+    def for_error(self, error: BaseException) -> Subject:
         """Return what the failed statement was about, as far as the server reports it."""
-        place: int | None = vars(error).get(PLACE)
+        place: int | None = vars(error).get(STATEMENT_INDEX)
         # Other errors than those about a row may have come before the first statement.
         if isinstance(error, psycopg.IntegrityError) and place is not None and place < len(self.each):
             return self.each[place]
@@ -91,12 +91,12 @@ class Subject:
         return self
 
 
-NOWHERE: Final = Subject()
+NO_SUBJECT: Final = Subject()
 
 
-def note_place(error: BaseException, place: int) -> None:
+def set_statement_index(error: BaseException, place: int) -> None:
     """Note which statement of its round trip an error is about, from 0: the server does not report it."""
-    vars(error)[PLACE] = place
+    vars(error)[STATEMENT_INDEX] = place
 
 
 STATES: Final[dict[str, Kind]] = {
@@ -247,7 +247,7 @@ class translated:  # noqa: N801  # reads as what is done to the errors of its bl
 
     __slots__ = ("_outcome", "_subject")
 
-    def __init__(self, subject: Subject = NOWHERE, *, outcome: Outcome = Outcome.UNKNOWN) -> None:
+    def __init__(self, subject: Subject = NO_SUBJECT, *, outcome: Outcome = Outcome.UNKNOWN) -> None:
         """Take what is known of the statements of the block.
 
         Args:
@@ -273,12 +273,12 @@ def reading() -> translated:
 
 
 def translate(
-    error: BaseException, subject: Subject = NOWHERE, outcome: Outcome = Outcome.UNKNOWN
+    error: BaseException, subject: Subject = NO_SUBJECT, outcome: Outcome = Outcome.UNKNOWN
 ) -> TwinstoreError:
     """Return the error of this library for one of psycopg."""
     kind = kind_of(error) or TwinstoreError
     # Of the statements of one round trip, the one that failed.
-    subject = subject.met_by(error)
+    subject = subject.for_error(error)
     if kind is DuplicateError:
         return _duplicate(error, subject)
     if kind is NotFoundError and (orphan := _orphan(subject)) is not None:
@@ -287,10 +287,10 @@ def translate(
         return _forbidden(error, subject)
     where = _where(subject)
     remedy = _remedy(error, kind)
-    message = f"{where}{_what(error)} {remedy}".rstrip()
+    message = f"{where}{_describe(error)} {remedy}".rstrip()
     details = {"module": _module(subject), "entity": _entity(subject), "key": subject.key, "driver": DRIVER}
     if issubclass(kind, UnavailableError):
-        return note_lost(kind(message, outcome=_outcome(error, outcome), **details))
+        return log_unavailable(kind(message, outcome=_outcome(error, outcome), **details))
     return kind(message, **details)
 
 
@@ -303,7 +303,7 @@ def _remedy(error: BaseException, kind: Kind) -> str:
 def _duplicate(error: BaseException, subject: Subject) -> TwinstoreError:
     entity, key, row = subject.entity, subject.key, subject.row
     if entity is None or key is None:
-        return DuplicateError(f"{_what(error)}", driver=DRIVER)
+        return DuplicateError(f"{_describe(error)}", driver=DRIVER)
     if row is None:
         return duplicate_id(entity, key, DRIVER)
     index = _violated(entity, _constraint(error))
@@ -328,7 +328,7 @@ def _orphan(subject: Subject) -> TwinstoreError | None:
 
 def _forbidden(error: BaseException, subject: Subject) -> TwinstoreError:
     return ConfigurationError(
-        f"{_where(subject)}{_what(error)} The role may not do this, or row-level security refused it; "
+        f"{_where(subject)}{_describe(error)} The role may not do this, or row-level security refused it; "
         "run: twinstore migrate run (it grants what the application role needs) and check ApplicationRole.",
         module=_module(subject),
         entity=_entity(subject),
@@ -344,12 +344,12 @@ def _outcome(error: BaseException, outcome: Outcome) -> Outcome:
         return Outcome.NOT_APPLIED
     if isinstance(state, str) and {state, state[:2]} & NOT_APPLIED_STATES:
         return Outcome.NOT_APPLIED
-    if state == POOLER and any(text in _said(error) for text in NOT_STARTED):
+    if state == POOLER and any(text in _primary_text(error) for text in NOT_STARTED):
         return Outcome.NOT_APPLIED
     return outcome
 
 
-def _what(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Name the failure by rule and code; the text of the server may repeat values."""
     state = getattr(error, "sqlstate", None)
     name = type(error).__name__
@@ -364,11 +364,11 @@ def _what(error: BaseException) -> str:
     constraint = _constraint(error)
     rule = f", rule {constraint}" if constraint else ""
     if state == POOLER:
-        rule = f", {_said(error)}"  # of the protocol, which knows no values of rows
+        rule = f", {_primary_text(error)}"  # of the protocol, which knows no values of rows
     return f"PostgreSQL answered {name} ({state}{rule})."
 
 
-def _said(error: BaseException) -> str:
+def _primary_text(error: BaseException) -> str:
     """Return the primary text of an error."""
     return str(getattr(getattr(error, "diag", None), "message_primary", None) or "")
 
@@ -401,7 +401,7 @@ def _entity(subject: Subject) -> str | None:
 
 
 # The server's answers to a connection that can only be repaired by changing the settings.
-REFUSALS: Final = {
+CONNECT_REMEDIES: Final = {
     "password authentication failed": "Correct the password in the connection string.",
     "no password supplied": "Add the password to the connection string.",
     "authentication failed": "Correct the user and password in the connection string.",
@@ -426,12 +426,12 @@ REFUSALS: Final = {
 # What an administrator has set for one role or one database.
 LIMITED: Final = re.compile(r'too many connections for (?P<what>role|database) "(?P<name>.*)"')
 # A line of what the client library writes of the messages it gets.
-REFUSAL: Final = re.compile(rb'\tErrorResponse\t.*? C "(?P<code>[0-9A-Z]{5})"')
-NOT_REFUSED: Final = "00000"
-WAITS: Final = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
+ERROR_RESPONSE: Final = re.compile(rb'\tErrorResponse\t.*? C "(?P<code>[0-9A-Z]{5})"')
+NO_ERROR: Final = "00000"
+POLL_EVENTS: Final = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
 
 
-def remedy_of_full(text: str) -> str:
+def remedy_of_too_many(text: str) -> str:
     """Return what to do where the server has said that it has no connection left."""
     limited = LIMITED.search(text)
     if limited is None:
@@ -441,7 +441,7 @@ def remedy_of_full(text: str) -> str:
     return f"Its CONNECTION LIMIT is reached. Try again later, use fewer at a time, or raise it: {raised}"
 
 
-def code_of_refusal(conninfo: str, seconds: float) -> str | None:
+def connect_sqlstate(conninfo: str, seconds: float) -> str | None:
     """Connect again, and return the SQLSTATE with which the server refuses it.
 
     ``None``: not possible on this platform; ``"00000"``: the server does not refuse this time.
@@ -449,19 +449,19 @@ def code_of_refusal(conninfo: str, seconds: float) -> str | None:
     if not hasattr(os, "memfd_create"):
         return None
     # In memory, because the password is among the messages; no other process can open it.
-    with os.fdopen(os.memfd_create("twinstore"), "w+b") as told:
-        if not _traced(conninfo, told.fileno(), seconds):
+    with os.fdopen(os.memfd_create("twinstore"), "w+b") as trace_file:
+        if not _trace_connect(conninfo, trace_file.fileno(), seconds):
             return None
-        told.seek(0)
-        found = REFUSAL.search(told.read())
-    return NOT_REFUSED if found is None else found["code"].decode()
+        trace_file.seek(0)
+        found = ERROR_RESPONSE.search(trace_file.read())
+    return NO_ERROR if found is None else found["code"].decode()
 
 
-def _traced(conninfo: str, told: int, seconds: float) -> bool:
+def _trace_connect(conninfo: str, trace_file: int, seconds: float) -> bool:
     """Connect, and have all messages written to a file; return whether this platform can do that."""
     connection: PGconn = pq.PGconn.connect_start(conninfo.encode())
     # The client library opens a stream on it and never closes that.
-    own = os.dup(told)
+    own = os.dup(trace_file)
     try:
         connection.trace(own)
         try:
@@ -479,7 +479,7 @@ def _traced(conninfo: str, told: int, seconds: float) -> bool:
 
 def _connect(connection: PGconn, end: float) -> None:
     """Connect as far as that goes, until an instant of ``time.monotonic()``."""
-    while (wanted := WAITS.get(pq.PollingStatus(connection.connect_poll()))) is not None:
+    while (wanted := POLL_EVENTS.get(pq.PollingStatus(connection.connect_poll()))) is not None:
         waiting = select.poll()
         waiting.register(connection.socket, wanted)
         if not waiting.poll(max(0.0, end - time.monotonic()) * 1000):

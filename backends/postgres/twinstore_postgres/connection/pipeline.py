@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from twinstore_postgres.connection.batch import PipelinedConnection, Result, Step
 from twinstore_postgres.connection.cursors import ADAPTERS, tolerant_rows
-from twinstore_postgres.connection.errors import note_place
+from twinstore_postgres.connection.errors import set_statement_index
 from twinstore_postgres.mapping.codec import Unprepared, Values
 
 if TYPE_CHECKING:
@@ -71,29 +71,29 @@ class OwnConnection(PipelinedConnection):
 
     def __init__(self, pgconn: PGconn, row_factory: RowFactory[Values] = tuple_row) -> None:
         super().__init__(pgconn, row_factory)
-        self._wire = self._new_wire()
+        self._codec = self._new_codec()
 
     @staticmethod
-    def _new_wire() -> Wire:
-        return Wire()
+    def _new_codec() -> PipelineCodec:
+        return PipelineCodec()
 
     @override
-    def exchange(
+    def execute_batch(
         self, steps: Sequence[Step], before: Sequence[Step] = (), after: Sequence[Step] = ()
     ) -> list[Result]:
         with self.lock:
-            messages = self._wire.messages(self.pgconn, steps, before, after)
+            messages = self._codec.messages(self.pgconn, steps, before, after)
             answers = self._answers(messages)
-            self._wire.remember(messages, answers)
+            self._codec.remember(messages, answers)
             check(messages, answers)
             wanted = zip(messages, answers, strict=False)
-            return [self._wire.result(answer) for message, answer in wanted if message.is_read]
+            return [self._codec.result(answer) for message, answer in wanted if message.is_read]
 
     @override
-    def works(self) -> bool:
-        told = self.exchange([(b"SELECT %s::int4", (1,))])
+    def is_supported(self) -> bool:
+        results = self.execute_batch([(b"SELECT %s::int4", (1,))])
         failed = error_from_result(self.pgconn.make_empty_result(ExecStatus.FATAL_ERROR))
-        return told == [Result([(1,)], 1)] and isinstance(failed, psycopg.Error)
+        return results == [Result([(1,)], 1)] and isinstance(failed, psycopg.Error)
 
     def _answers(self, messages: Sequence[Message]) -> list[PGresult]:
         """Return the answers in order, and perhaps one to the commit; fewer where the connection ended."""
@@ -104,9 +104,9 @@ class OwnConnection(PipelinedConnection):
             self.pgconn.pipeline_sync()
             return self.wait(fetched(self.pgconn))
         finally:
-            self._leave()
+            self._exit_pipeline()
 
-    def _leave(self) -> None:
+    def _exit_pipeline(self) -> None:
         if self.pgconn.status == ConnStatus.BAD:
             return
         try:
@@ -121,23 +121,23 @@ class UnpreparedConnection(OwnConnection):
 
     @staticmethod
     @override
-    def _new_wire() -> Wire:
-        return UnpreparedWire()
+    def _new_codec() -> PipelineCodec:
+        return UnpreparedPipelineCodec()
 
 
 @dataclass(slots=True)
-class Wire:
+class PipelineCodec:
     """How the statements of one connection are written and its answers read; for one thread at a time.
 
     Attributes:
         names: of what the server has prepared, in the order in which it did.
-        drawn: how many names were given; none is given twice.
+        name_count: how many names were given; none is given twice.
     """
 
     # Without the connection, which it would keep open after its owner has dropped it.
     transformer: Conversions = field(default_factory=lambda: Transformer.from_context(ADAPTERS))
     names: dict[Key, bytes] = field(default_factory=dict[Key, bytes])
-    drawn: int = 0
+    name_count: int = 0
 
     def messages(
         self, pgconn: PGconn, steps: Sequence[Step], before: Sequence[Step], after: Sequence[Step]
@@ -167,15 +167,15 @@ class Wire:
         name = self.names.get(key) or new.get(key)
         if name is not None:
             return [Message(partial(pgconn.send_query_prepared, name, values, formats, Format.BINARY))]
-        self.drawn += 1
-        name = new[key] = b"twinstore_%d" % self.drawn
+        self.name_count += 1
+        name = new[key] = b"twinstore_%d" % self.name_count
         return [
-            *self._freed(pgconn),
+            *self._eviction_messages(pgconn),
             Message(partial(pgconn.send_prepare, name, text, types), prepares=(key, name)),
             Message(partial(pgconn.send_query_prepared, name, values, formats, Format.BINARY)),
         ]
 
-    def _freed(self, pgconn: PGconn) -> list[Message]:
+    def _eviction_messages(self, pgconn: PGconn) -> list[Message]:
         """Return the messages that make room for one more prepared statement."""
         if len(self.names) < MOST_PREPARED:
             return []
@@ -204,7 +204,7 @@ class Wire:
 
 
 @dataclass(slots=True)
-class UnpreparedWire(Wire):
+class UnpreparedPipelineCodec(PipelineCodec):
     """Writes every statement as one that is parsed, executed and forgotten."""
 
     @override
@@ -237,7 +237,7 @@ def check(messages: Sequence[Message], answers: Sequence[PGresult]) -> None:
     for at, answer in enumerate(answers):
         if answer.status not in ANSWERED:
             error = error_from_result(answer)
-            note_place(error, sum(message.is_read for message in messages[:at]))
+            set_statement_index(error, sum(message.is_read for message in messages[:at]))
             raise error
     if len(answers) < len(messages):
         raise psycopg.OperationalError("the connection ended before the server had answered")

@@ -20,31 +20,31 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from twinstore.errors import ConfigurationError, Outcome, TimeoutExceededError, UnavailableError
-from twinstore.runtime.forks import ForkSafeLock, OwnProcess, Renewable, keep, renew_in_child
+from twinstore.runtime.forks import ForkSafeLock, ProcessGuard, Renewable, renew_in_child, retain
 from twinstore.runtime.secrets import without_locals
-from twinstore.runtime.service_log import note_back, note_connected
-from twinstore.runtime.shared_attempt import SharedAttempt
+from twinstore.runtime.service_log import log_connected, log_recovered
+from twinstore.runtime.single_flight import SingleFlight
 from twinstore_postgres.connection.batch import PipelinedConnection
 from twinstore_postgres.connection.cursors import ADAPTERS
 from twinstore_postgres.connection.deadlines import Connection, TimedConnection
 from twinstore_postgres.connection.direct import Direct
-from twinstore_postgres.connection.errors import NOWHERE, loggable, translate, translated
+from twinstore_postgres.connection.errors import NO_SUBJECT, loggable, translate, translated
 from twinstore_postgres.connection.roles import RoleGuard
 from twinstore_postgres.connection.target import (
     Route,
     Target,
     check_version,
+    detach_in_child,
     is_full,
-    let_go_in_child,
     target_of,
 )
 from twinstore_postgres.connection.transaction import OWN, ConnectionSource, transport_of
 from twinstore_postgres.connection.undocumented import (
     REASONS,
+    check_application_connection,
     connection_kind,
-    refuse_host,
+    probe_connection,
     switch_off,
-    try_out,
 )
 from twinstore_postgres.mapping.codec import Values
 from twinstore_postgres.settings import DRIVER
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("twinstore.postgres")
 
 # Long enough for a busy pool to hand over a connection; only then is it worth asking why none comes.
-LOOK_SECONDS: Final = 0.5
+FAILURE_CHECK_SECONDS: Final = 0.5
 # How long the pool tries by itself to replace a lost connection; each call that needs one makes it try again.
 # By default it tries for minutes with growing pauses, and heals as long after the server as that was away.
 RECONNECT_SECONDS: Final = 0.0
@@ -92,9 +92,11 @@ class ServerConnections(ConnectionSource, Renewable):
         """
         self._settings = settings
         self._lock = ForkSafeLock()
-        self._pool = host_pool(settings)
-        self._host_owned = self._pool is not None
-        self._transport = transport_of(settings, host_owned=self._host_owned, read_only=read_only)
+        self._pool = application_pool(settings)
+        self._application_owned = self._pool is not None
+        self._transport = transport_of(
+            settings, application_owned=self._application_owned, read_only=read_only
+        )
         self.target = (
             pool_target(self._pool, settings)
             if self._pool is not None
@@ -112,8 +114,8 @@ class ServerConnections(ConnectionSource, Renewable):
         self._safe = settings.allow_unsafe_role or read_only
         self._version = 0
         self._closed = False
-        self._opening: SharedAttempt[HostPool] = SharedAttempt()
-        self._openings = Openings()
+        self._opening: SingleFlight[PsycopgPool] = SingleFlight()
+        self._connect_attempts = ConnectAttempts()
         renew_in_child(self)
 
     @property
@@ -125,7 +127,7 @@ class ServerConnections(ConnectionSource, Renewable):
     def most(self) -> int:
         """How many connections the pool has at most."""
         pool = self._pool
-        return pool.max_size if self._host_owned and pool is not None else self._settings.pool_max
+        return pool.max_size if self._application_owned and pool is not None else self._settings.pool_max
 
     @property
     def pooled(self) -> bool:
@@ -177,19 +179,19 @@ class ServerConnections(ConnectionSource, Renewable):
     @override
     def renew(self) -> None:
         """Start without a pool in a forked child; we cannot open the pool of the host again."""
-        keep(self._pool)
+        retain(self._pool)
         self._pool = None
-        self._openings = Openings()
+        self._connect_attempts = ConnectAttempts()
 
     def close(self) -> None:
         """Close the pool unless it belongs to the host; a second call does nothing."""
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
-        if pool is not None and not self._host_owned:
+        if pool is not None and not self._application_owned:
             pool.close(CLOSE_SECONDS)
 
-    def _open(self, seconds: float | None = None) -> HostPool:
+    def _open(self, seconds: float | None = None) -> PsycopgPool:
         # Nearly every call ends here, without a lock.
         pool = self._ready_pool()
         if pool is not None:
@@ -197,23 +199,23 @@ class ServerConnections(ConnectionSource, Renewable):
         try:
             return self._opening.run(lambda: self._ready_pool() or self._checked_pool(), seconds)
         except TimeoutError:
-            raise silence_of(self.target.place, seconds or 0.0) from None
+            raise no_response(self.target.place, seconds or 0.0) from None
 
-    def _ready_pool(self) -> HostPool | None:
+    def _ready_pool(self) -> PsycopgPool | None:
         """Return the pool, unless server or role must be checked before its next use."""
         return self._pool if self._version and not self._guard.schemas else None
 
-    def _checked_pool(self) -> HostPool:
+    def _checked_pool(self) -> PsycopgPool:
         """Return the pool after a check of server and role; the first time it is opened after that."""
         self._refuse_closed()
         pool = self._pool
-        if pool is None and self._host_owned:
+        if pool is None and self._application_owned:
             raise pool_of_the_parent()
-        if pool is None or self._host_owned:
+        if pool is None or self._application_owned:
             with self.target.connect(self._kind) as connection, translated(outcome=Outcome.NOT_APPLIED):
                 self.target.check_options(connection)
                 self._check(connection)
-                try_out(connection)
+                probe_connection(connection)
         else:
             # Not on a connection outside the pool, because then PoolMax would not be a limit.
             connection = self._take(pool, self._seconds)
@@ -240,7 +242,7 @@ class ServerConnections(ConnectionSource, Renewable):
         self._guard.check(connection)
         self._version = version
         release = f"{version // 10000}.{version % 10000}"
-        note_connected(DRIVER, release, self.target.database, self.target.place)
+        log_connected(DRIVER, release, self.target.database, self.target.place)
 
     @property
     def _kind(self) -> type[TimedConnection]:
@@ -250,7 +252,7 @@ class ServerConnections(ConnectionSource, Renewable):
         kind = self._kind
         pool = Pool(
             self.target.conninfo.get_secret_value(),
-            connection_class=noting(kind, self._openings),
+            connection_class=recording_class(kind, self._connect_attempts),
             kwargs={
                 "autocommit": True,
                 # Each statement comes again and again; the pipeline prepares by itself.
@@ -273,10 +275,10 @@ class ServerConnections(ConnectionSource, Renewable):
         """Set up a new connection of the pool, which has sent nothing yet."""
         if isinstance(connection, TimedConnection):
             connection.limit = self.target.limit
-        if not self._openings.has_begun:
+        if not self._connect_attempts.has_begun:
             switch_off(REASONS, f"psycopg_pool {psycopg_pool.__version__} does not call connect as it did")
-        let_go_in_child(connection)
-        note_back(DRIVER, lambda: self.target.place)
+        detach_in_child(connection)
+        log_recovered(DRIVER, lambda: self.target.place)
 
     @property
     def _cleaner(self) -> Callable[[Connection], None] | None:
@@ -292,7 +294,7 @@ class ServerConnections(ConnectionSource, Renewable):
         """How long a call waits for a connection of the pool."""
         return self._settings.pool_timeout_ms / 1000
 
-    def take(self, seconds: float | None = None) -> tuple[HostPool, Connection]:
+    def take(self, seconds: float | None = None) -> tuple[PsycopgPool, Connection]:
         """Take a connection, which goes back to the pool that is returned with it.
 
         Args:
@@ -308,71 +310,75 @@ class ServerConnections(ConnectionSource, Renewable):
         self._guard.refuse()
         return pool, self._take(pool, max(0.0, end - monotonic()))
 
-    def _take(self, pool: HostPool, seconds: float) -> Connection:
+    def _take(self, pool: PsycopgPool, seconds: float) -> Connection:
         try:
-            return self._lent(pool, seconds) if self._host_owned else self._awaited(pool, seconds)
+            return (
+                self._from_application_pool(pool, seconds)
+                if self._application_owned
+                else self._wait_for_connection(pool, seconds)
+            )
         except (PoolClosed, TooManyRequests) as error:
             self._refuse_closed()
-            raise translate(error, NOWHERE, Outcome.NOT_APPLIED) from error
+            raise translate(error, NO_SUBJECT, Outcome.NOT_APPLIED) from error
 
-    def _lent(self, pool: HostPool, seconds: float) -> Connection:
+    def _from_application_pool(self, pool: PsycopgPool, seconds: float) -> Connection:
         """Take a connection of a pool of the host, which checks as the host wants whether it serves."""
         try:
             connection = pool.getconn(seconds)
         except PoolTimeout:
-            raise none_lent(pool.max_size, seconds) from None
+            raise application_pool_timeout(pool.max_size, seconds) from None
         try:
             with translated(outcome=Outcome.NOT_APPLIED):
-                refuse_host(connection)
+                check_application_connection(connection)
         except BaseException:
             pool.putconn(connection)
             raise
         return connection
 
-    def _serving(self, pool: HostPool, seconds: float) -> Connection:
+    def _live_connection(self, pool: PsycopgPool, seconds: float) -> Connection:
         """Take a connection that the server has not closed.
 
         By ``check`` the pool would pause for seconds between the connections that an outage has ended.
         """
         while True:
             connection = pool.getconn(seconds)
-            if serves(connection):
+            if is_alive(connection):
                 return connection
             connection.close()
             pool.putconn(connection)
 
-    def _awaited(self, pool: HostPool, seconds: float) -> Connection:
+    def _wait_for_connection(self, pool: PsycopgPool, seconds: float) -> Connection:
         """Take a connection of our own pool; wait for it as long as there is hope."""
-        begun, wait = monotonic(), min(LOOK_SECONDS, seconds)
+        begun, wait = monotonic(), min(FAILURE_CHECK_SECONDS, seconds)
         while True:
             try:
-                return self._serving(pool, wait)
+                return self._live_connection(pool, wait)
             except PoolTimeout:
                 pass
             left = begun + seconds - monotonic()
-            failure = self._openings.failure_since(begun)
+            failure = self._connect_attempts.failure_since(begun)
             # A server without free slots serves those who have one, and they give it back.
             if failure is not None and (left <= 0 or not is_full(failure) or not self._opened(pool)):
                 raise self.target.explain(failure) from failure
             if left <= 0:
                 raise self._none_free(pool, seconds)
             # Asking again means the end of the queue, so only do so if the answer may have changed.
-            wait = left if self._opened(pool) >= pool.max_size else min(left, LOOK_SECONDS)
+            wait = left if self._opened(pool) >= pool.max_size else min(left, FAILURE_CHECK_SECONDS)
 
-    def _opened(self, pool: HostPool) -> int:
+    def _opened(self, pool: PsycopgPool) -> int:
         """Return how many connections the pool has, in use or not, without those that it is about to open."""
-        return pool.get_stats()["pool_size"] - self._openings.under_way
+        return pool.get_stats()["pool_size"] - self._connect_attempts.in_progress
 
-    def _none_free(self, pool: HostPool, seconds: float) -> UnavailableError:
-        if self._openings.under_way:
-            return silence_of(self.target.place, seconds)
+    def _none_free(self, pool: PsycopgPool, seconds: float) -> UnavailableError:
+        if self._connect_attempts.in_progress:
+            return no_response(self.target.place, seconds)
         return all_in_use(pool.max_size, seconds)
 
 
 POOL_NAME: Final = "twinstore"
 
 
-class Openings:
+class ConnectAttempts:
     """How the attempts of a pool to open connections go, for those who wait for one.
 
     A pool keeps to itself why it has no connection, and to ask the server on one more connection would make
@@ -392,12 +398,12 @@ class Openings:
         return self._has_begun
 
     @property
-    def under_way(self) -> int:
+    def in_progress(self) -> int:
         """How many connections are being opened now."""
         return self._under_way
 
     @contextmanager
-    def noted(self) -> Generator[None]:
+    def recorded(self) -> Generator[None]:
         """Note how the attempt in the block ends."""
         with self._lock:
             self._has_begun = True
@@ -419,28 +425,28 @@ class Openings:
             return self._failure if self._failed >= instant else None
 
 
-class NotedConnection(psycopg.Connection[Values]):
+class RecordedConnection(psycopg.Connection[Values]):
     """A connection of a pool that records each attempt to open one."""
 
-    openings: ClassVar[Openings]
+    connect_attempts: ClassVar[ConnectAttempts]
 
     @classmethod
     @override
     def connect(cls, *args: Any, **options: Any) -> Self:
-        with cls.openings.noted():
+        with cls.connect_attempts.recorded():
             return super().connect(*args, **options)
 
 
-def noting(kind: type[TimedConnection], openings: Openings) -> type[TimedConnection]:
+def recording_class(kind: type[TimedConnection], connect_attempts: ConnectAttempts) -> type[TimedConnection]:
     """Return a subclass that records its attempts to connect."""
-    return type(kind.__name__, (NotedConnection, kind), {"openings": openings})
+    return type(kind.__name__, (RecordedConnection, kind), {"connect_attempts": connect_attempts})
 
 
 class Pool(ConnectionPool[Connection]):
     """The pool of this library. In a forked child it ends silently: its connections are the parent's."""
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401  # those of psycopg_pool
-        self.process = OwnProcess()
+        self.process = ProcessGuard()
         super().__init__(*args, **options)
 
     @override
@@ -465,7 +471,7 @@ class PooledConnection:
 
     def __enter__(self) -> Connection:
         """Take a connection, in autocommit mode."""
-        self._process = OwnProcess()
+        self._process = ProcessGuard()
         self._pool, connection = self._server.take(self._seconds)
         self._connection = connection
         self._autocommit = connection.autocommit
@@ -515,7 +521,7 @@ def all_in_use(most: int, seconds: float) -> UnavailableError:
     )
 
 
-def none_lent(most: int, seconds: float) -> TimeoutExceededError:
+def application_pool_timeout(most: int, seconds: float) -> TimeoutExceededError:
     """Return the error of a call that got no connection from the host's pool, which does not report why."""
     return TimeoutExceededError(
         f"The pool of the application gave no connection within {seconds:g} s: all {most} are in use, or "
@@ -525,7 +531,7 @@ def none_lent(most: int, seconds: float) -> TimeoutExceededError:
     )
 
 
-def silence_of(place: str, seconds: float) -> TimeoutExceededError:
+def no_response(place: str, seconds: float) -> TimeoutExceededError:
     """Return the error of a server that did not answer."""
     return TimeoutExceededError(
         f"PostgreSQL at {place} did not answer within {seconds:g} s. Check that the server "
@@ -535,7 +541,7 @@ def silence_of(place: str, seconds: float) -> TimeoutExceededError:
     )
 
 
-def serves(connection: Connection) -> bool:
+def is_alive(connection: Connection) -> bool:
     """Whether the server has not closed a connection; asked without a round trip.
 
     A healthy idle connection has nothing to read. Anything readable is a shutdown message or a notice, and
@@ -558,7 +564,7 @@ def readable(descriptor: int, seconds: float = 0.0) -> bool:
     return bool(select.select([descriptor], [], [], seconds)[0])
 
 
-HostPool = ConnectionPool[Connection]
+PsycopgPool = ConnectionPool[Connection]
 
 CONNECTION_KEYWORDS: Final = frozenset(
     {
@@ -581,7 +587,7 @@ CONNECTION_KEYWORDS: Final = frozenset(
 
 
 @without_locals
-def pool_target(pool: HostPool, settings: PostgresSettings) -> Target:
+def pool_target(pool: PsycopgPool, settings: PostgresSettings) -> Target:
     """Return where the pool of the host connects to, for connections outside it."""
     given, more = pool.conninfo, pool.kwargs
     text = given() if callable(given) else given
@@ -600,7 +606,7 @@ def route_of(settings: PostgresSettings) -> Route:
     return Route.POOLER if settings.transaction_pooler else Route.ANY
 
 
-def host_pool(settings: PostgresSettings) -> HostPool | None:
+def application_pool(settings: PostgresSettings) -> PsycopgPool | None:
     """Return the pool of the host, or ``None``."""
     if settings.pool is None:
         return None
@@ -609,4 +615,4 @@ def host_pool(settings: PostgresSettings) -> HostPool | None:
             f"pool should be a psycopg_pool.ConnectionPool, not {type(settings.pool).__name__}.",
             driver=DRIVER,
         )
-    return cast("HostPool", settings.pool)
+    return cast("PsycopgPool", settings.pool)

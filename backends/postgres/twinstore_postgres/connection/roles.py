@@ -204,19 +204,19 @@ class Tables:
     Attributes:
         schema: the name of the module.
         exist: whether it has tables, which another role owns: only then the role is known to be safe.
-        bare: those whose rows belong to tenants, and on which row-level security is not in force.
+        without_rls: those whose rows belong to tenants, and on which row-level security is not in force.
         unsafe: a sentence for each setting with which sessions begin and that switches protection off.
     """
 
     schema: str
     exist: bool
-    bare: tuple[str, ...] = ()
+    without_rls: tuple[str, ...] = ()
     unsafe: tuple[str, ...] = ()
 
     @property
     def refused(self) -> bool:
         """Whether no call may be made."""
-        return bool(self.bare or self.unsafe)
+        return bool(self.without_rls or self.unsafe)
 
     def refuse(self) -> None:
         """Refuse a call where tenants would see the rows of each other.
@@ -226,8 +226,8 @@ class Tables:
             MigrationError: row-level security is not in force.
         """
         refuse_unsafe(self.unsafe)
-        if self.bare:
-            raise unprotected(self.schema, self.bare)
+        if self.without_rls:
+            raise unprotected(self.schema, self.without_rls)
 
 
 def check_role(
@@ -252,7 +252,7 @@ def check_role(
     row = cursor.execute(ROLE, [owned, schema], prepare=False).fetchone()  # it hardly comes again
     if row is None:
         return Tables(schema, exist=False)
-    role, superuser, bypass, above, owner, tables, bare, started = row
+    role, superuser, bypass, above, owner, tables, without_rls, started = row
     flaws = [
         flaw
         for flaw, found in (
@@ -271,21 +271,21 @@ def check_role(
             "give the other one as OwnerConnectionString, or set AllowUnsafeRole for a test.",
             driver=DRIVER,
         )
-    look = not fresh or started
-    unsafe = session_defaults(connection, own=own).unsafe if look else ()
-    return Tables(schema, bool(tables), tuple(bare), unsafe)
+    needs_check = not fresh or started
+    unsafe = session_defaults(connection, own=own).unsafe if needs_check else ()
+    return Tables(schema, bool(tables), tuple(without_rls), unsafe)
 
 
 def unprotected(schema: str, tables: Sequence[str]) -> MigrationError:
     """Return the error of tables whose rows every tenant would see."""
     names = [text(sql.Identifier(schema, table)) for table in tables]
-    mend = " ".join(
+    repair = " ".join(
         f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;" for name in names
     )
     return MigrationError(
         f"Row-level security is not in force on {', '.join(f'{schema}.{table}' for table in tables)}, so it "
         "does not protect the tenants there. A migration was interrupted, then run: twinstore migrate run "
-        f"--module {schema}; or it has been switched off, then the owner runs: {mend}",
+        f"--module {schema}; or it has been switched off, then the owner runs: {repair}",
         module=schema,
         driver=DRIVER,
     )

@@ -22,17 +22,22 @@ from twinstore.errors import (
     TwinstoreError,
     UnavailableError,
 )
-from twinstore.runtime.forks import OwnProcess, Renewable, renew_in_child
+from twinstore.runtime.forks import ProcessGuard, Renewable, renew_in_child
 from twinstore.runtime.secrets import mentions_secret, secrets_in, without_locals
-from twinstore.runtime.service_log import note_lost
+from twinstore.runtime.service_log import log_unavailable
 from twinstore_postgres.connection.cursors import ADAPTERS, refuse_registered
 from twinstore_postgres.connection.deadlines import (
     Connection,
-    PatientConnection,
+    LongRunningConnection,
     TimedConnection,
     round_trip_seconds,
 )
-from twinstore_postgres.connection.errors import REFUSALS, code_of_refusal, hide_password, remedy_of_full
+from twinstore_postgres.connection.errors import (
+    CONNECT_REMEDIES,
+    connect_sqlstate,
+    hide_password,
+    remedy_of_too_many,
+)
 from twinstore_postgres.connection.transaction import FORMS
 from twinstore_postgres.settings import DRIVER
 
@@ -44,9 +49,9 @@ OLDEST_VERSION: Final = 140_000
 MARK: Final = "twinstore.direct"
 MARKED: Final = f"SELECT current_setting('{MARK}', true)"
 # For a server that is asked whether it is well.
-ASK_SECONDS: Final = 10.0
+PROBE_SECONDS: Final = 10.0
 # One that waits for this client has sent its answer, which got lost, or has not got the statement.
-AT_WORK: Final = """
+IS_EXECUTING: Final = """
 SELECT state IS DISTINCT FROM 'idle' AND state IS DISTINCT FROM 'idle in transaction'
        AND wait_event_type IS DISTINCT FROM 'Client'
   FROM pg_stat_activity WHERE pid = %s
@@ -56,7 +61,7 @@ REFUSED_PARAMETER: Final = "unsupported startup parameter"
 # Of a pooler whose database is switched off for a while.
 DISABLED: Final = '" is disabled'
 # Some of these also match 'role "' or 'database "', but are transient.
-TOO_MANY: Final = (
+TOO_MANY_CONNECTIONS_TEXTS: Final = (
     "too many connections",
     "too many clients",
     "remaining connection slots",
@@ -74,7 +79,7 @@ NO_SLOT: Final = "53300"
 # Nothing that settings cause: no refusal, the connection, resources, an administrator, the system.
 TRANSIENT: Final = ("00", "08", "53", "57", "58", "XX")
 # A server that comes or goes, after it has asked for the password; of libpq, which names no SQLSTATE here.
-NOT_NOW: Final = (
+UNAVAILABLE_TEXTS: Final = (
     "the database system is",
     "terminating connection",
     "closed the connection unexpectedly",
@@ -158,8 +163,8 @@ class Target:
         """Open a connection.
 
         Args:
-            kind: of the connection; a :class:`PatientConnection` for statements that may take longer than the
-                limit, while the server works on them.
+            kind: of the connection; a :class:`LongRunningConnection` for statements that may take longer than
+                the limit, while the server works on them.
             qualified: for statements that name the schema of everything.
 
         Raises:
@@ -178,9 +183,9 @@ class Target:
         except psycopg.Error as error:
             raise self.explain(error) from error
         connection.limit = self.limit
-        if isinstance(connection, PatientConnection):
-            connection.at_work = self.is_at_work
-        let_go_in_child(connection)
+        if isinstance(connection, LongRunningConnection):
+            connection.is_executing = self.is_executing
+        detach_in_child(connection)
         if self.route is Route.DIRECT:
             self.check_options(connection)
         return connection
@@ -205,7 +210,7 @@ class Target:
             lost = f"The options of the connection to {self.place} did not reach the server."
             raise ConfigurationError(f"{lost} {self.route.value}", driver=DRIVER)
 
-    def is_at_work(self, process: int) -> bool:
+    def is_executing(self, process: int) -> bool:
         """Whether the server answers, and a process of it works on a statement.
 
         Behind a transaction pooler the process that serves a connection is not known.
@@ -213,8 +218,8 @@ class Target:
         try:
             text = self.conninfo.get_secret_value()
             with TimedConnection.connect(text, autocommit=True) as other:
-                other.limit = ASK_SECONDS
-                found = other.execute(AT_WORK, (process,), prepare=False).fetchone()
+                other.limit = PROBE_SECONDS
+                found = other.execute(IS_EXECUTING, (process,), prepare=False).fetchone()
         except psycopg.Error as error:
             # A server that has no free slot has said so.
             return not isinstance(self.explain(error), UnavailableError) or is_full(error)
@@ -247,14 +252,14 @@ class Target:
         shown = type(error).__name__ if mentions_secret(text, secrets) else str(error)
         message = f"PostgreSQL at {self.place} cannot be used: {sentences(shown)}"
         full = is_full(error)
-        known = {REFUSED_PARAMETER: self.route.value, **REFUSALS}
+        known = {REFUSED_PARAMETER: self.route.value, **CONNECT_REMEDIES}
         remedy = None if full else next((how for pattern, how in known.items() if pattern in text), None)
-        away = full or any(words in text for words in NOT_NOW)
+        away = full or any(words in text for words in UNAVAILABLE_TEXTS)
         if remedy is None and not away and _sent_password(error):
             # In the words of another language, or of another release.
-            code = code_of_refusal(self.conninfo.get_secret_value(), ASK_SECONDS)
+            code = connect_sqlstate(self.conninfo.get_secret_value(), PROBE_SECONDS)
             full = code == NO_SLOT
-            remedy = REFUSALS["authentication failed"] if code is None else remedy_of(code)
+            remedy = CONNECT_REMEDIES["authentication failed"] if code is None else remedy_of(code)
         hide_password(error)
         if remedy is not None or isinstance(error, psycopg.ProgrammingError):
             return ConfigurationError(
@@ -263,10 +268,10 @@ class Target:
         kind = (
             TimeoutExceededError if isinstance(error, psycopg.errors.ConnectionTimeout) else UnavailableError
         )
-        advice = remedy_of_full(shown) if full else "Check that the server runs and can be reached."
+        advice = remedy_of_too_many(shown) if full else "Check that the server runs and can be reached."
         gone = kind(f"{message} {advice}", outcome=Outcome.NOT_APPLIED, driver=DRIVER)
         gone.full = full and DISABLED not in text
-        return note_lost(gone)
+        return log_unavailable(gone)
 
 
 class Sockets(Renewable):
@@ -288,7 +293,7 @@ class Sockets(Renewable):
     def renew(self) -> None:
         """Let go of all of them in a forked child."""
         for connection in list(self._connections):
-            let_go(connection)
+            detach_socket(connection)
 
 
 _sockets: Final = Sockets()
@@ -309,12 +314,12 @@ def check_version(connection: Connection) -> int:
     return version
 
 
-def let_go_in_child(connection: Connection) -> None:
+def detach_in_child(connection: Connection) -> None:
     """Let a forked child go of a connection that this library opened."""
     _sockets.add(connection)
 
 
-def let_go(connection: Connection) -> None:
+def detach_socket(connection: Connection) -> None:
     """Put a dead end in place of an inherited socket, without a word to the server.
 
     The number stays taken, because the connection would otherwise write to whatever gets that number next.
@@ -336,26 +341,26 @@ def in_one_process(connection: Connection) -> Iterator[None]:
     In a forked child the connection is abandoned before the blocks around this one end: they would ask the
     server, on another connection, to cancel what the parent streams.
     """
-    process = OwnProcess()
+    process = ProcessGuard()
     try:
         yield
     finally:
         if process.forked:
-            let_go(connection)
+            detach_socket(connection)
             connection.pgconn.finish()
 
 
 def is_full(error: psycopg.Error) -> bool:
     """Whether the server had no free slot."""
     text = str(error)
-    return any(words in text for words in TOO_MANY)
+    return any(words in text for words in TOO_MANY_CONNECTIONS_TEXTS)
 
 
 def remedy_of(code: str) -> str | None:
     """Return what to change in the settings after a refusal with this SQLSTATE, ``None`` for nothing."""
     if code.startswith(TRANSIENT):
         return None
-    return REFUSALS.get(CODES.get(code, ""), "Correct the connection string.")
+    return CONNECT_REMEDIES.get(CODES.get(code, ""), "Correct the connection string.")
 
 
 def _sent_password(error: psycopg.Error) -> bool:

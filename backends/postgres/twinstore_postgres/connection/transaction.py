@@ -19,10 +19,17 @@ from typing_extensions import override
 
 from twinstore.errors import Outcome
 from twinstore.models.fields import SYSTEM_TENANT
-from twinstore.runtime.forks import OwnProcess
+from twinstore.runtime.forks import ProcessGuard
 from twinstore_postgres.connection.batch import Result, Step, batch, by_cursors
 from twinstore_postgres.connection.deadlines import Connection
-from twinstore_postgres.connection.errors import NOWHERE, OF_PSYCOPG, Subject, loggable, translate, translated
+from twinstore_postgres.connection.errors import (
+    NO_SUBJECT,
+    OF_PSYCOPG,
+    Subject,
+    loggable,
+    translate,
+    translated,
+)
 from twinstore_postgres.mapping.codec import Unprepared
 
 if TYPE_CHECKING:
@@ -74,12 +81,12 @@ class Transport:
         """
         return self.send(connection, steps, ((SET_TENANT, (tenant,)),))
 
-    def opening(self, begin: bytes, tenant: str) -> list[Step]:
+    def begin_steps(self, begin: bytes, tenant: str) -> list[Step]:
         """Return what begins a transaction of several round trips."""
         return [(begin, ()), (self.setup, (tenant,))]
 
     @contextmanager
-    def settled(self, connection: Connection) -> Iterator[None]:
+    def with_our_settings(self, connection: Connection) -> Iterator[None]:
         """Let statements of another kind find the settings of this library."""
         del connection
         yield
@@ -118,14 +125,14 @@ class PoolerTransport(Transport):
     @override
     def call(self, connection: Connection, tenant: str, steps: Sequence[Step]) -> list[Result]:
         try:
-            return batch(connection, steps, self.opening(self._begin, tenant), END)
+            return batch(connection, steps, self.begin_steps(self._begin, tenant), END)
         except BaseException:
             undo(connection)
             raise
 
     @contextmanager
     @override
-    def settled(self, connection: Connection) -> Iterator[None]:
+    def with_our_settings(self, connection: Connection) -> Iterator[None]:
         with connection.transaction():
             connection.execute(self.setup, (SYSTEM_TENANT,))
             yield
@@ -155,9 +162,9 @@ FOREIGN: Final = ForeignTransport()
 FOREIGN_UNPREPARED: Final = ForeignTransport(prepare=False)
 
 
-def transport_of(settings: PostgresSettings, *, host_owned: bool, read_only: bool) -> Transport:
+def transport_of(settings: PostgresSettings, *, application_owned: bool, read_only: bool) -> Transport:
     """Return how statements travel on the connections of a pool."""
-    if host_owned:
+    if application_owned:
         return joined_transport(settings)
     return PoolerTransport(settings, read_only=read_only) if settings.transaction_pooler else OWN
 
@@ -201,7 +208,7 @@ class Transaction(TransactionSteps):
         self,
         connection: Connection,
         tenant: str,
-        subject: Subject = NOWHERE,
+        subject: Subject = NO_SUBJECT,
         *,
         begin: bytes = STEP,
         transport: Transport = OWN,
@@ -213,7 +220,7 @@ class Transaction(TransactionSteps):
         self._begin = begin
         self._transport = transport
         self._begun = False
-        self._process = OwnProcess()
+        self._process = ProcessGuard()
 
     @property
     @override
@@ -290,7 +297,7 @@ class Transaction(TransactionSteps):
         if not self._begun:
             # Before anything is sent: whatever becomes of the round trip, a rollback is due from now on.
             self._begun = True
-            return self._transport.opening(self._begin, self._tenant)
+            return self._transport.begin_steps(self._begin, self._tenant)
         return [(SET_TENANT, (self._tenant,))] if changed else []
 
 

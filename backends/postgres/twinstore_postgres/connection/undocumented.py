@@ -8,7 +8,7 @@
   network ends it.
 - :class:`~twinstore_postgres.connection.cursors.OwnCursor` overrides ``Cursor.adapters``. Where psycopg no
   longer reads it, loaders of an application would change what is read, so its connections are refused.
-- :class:`~twinstore_postgres.connection.pool.NotedConnection` overrides ``Connection.connect``, which
+- :class:`~twinstore_postgres.connection.pool.RecordedConnection` overrides ``Connection.connect``, which
   psycopg_pool calls. Where it no longer does, an error does not say why the pool has no connection.
 
 The first connection of a process tries out all but the last, which the first one of a pool shows. What a
@@ -45,7 +45,7 @@ PIPELINE: Final = "pipeline"
 LIMIT: Final = "limit of a round trip"
 LOADERS: Final = "loaders of a cursor"
 REASONS: Final = "reason of a failed connection"
-WITHOUT: Final = {
+FALLBACKS: Final = {
     PIPELINE: "Statements travel by psycopg's own pipeline: same results, more processor time.",
     LIMIT: "A call to a server that is frozen lasts until the network ends it.",
     LOADERS: "Connections of the application are refused; install an earlier release of psycopg.",
@@ -53,13 +53,13 @@ WITHOUT: Final = {
 }
 
 # By mechanism that is off; those of a process, whose psycopg is the same for all storages.
-_sentences: Final[dict[str, str]] = {}
-_tried: Final[set[type[object]]] = set()
+_limitations: Final[dict[str, str]] = {}
+_probed: Final[set[type[object]]] = set()
 
 
 def sentences() -> tuple[str, ...]:
     """Return a sentence for each mechanism that this release of psycopg does not carry."""
-    return tuple(_sentences.values())
+    return tuple(_limitations.values())
 
 
 def connection_kind(*, pooled: bool) -> type[TimedConnection]:
@@ -68,20 +68,20 @@ def connection_kind(*, pooled: bool) -> type[TimedConnection]:
     Args:
         pooled: they lead to a transaction pooler, and prepare nothing.
     """
-    if PIPELINE in _sentences:
+    if PIPELINE in _limitations:
         return TimedConnection
     try:
         # Guarded, because it names parts of psycopg that may go.
         pipeline: Any = import_module("twinstore_postgres.connection.pipeline")
         kind: type[TimedConnection] = pipeline.UnpreparedConnection if pooled else pipeline.OwnConnection
-        pipeline.Wire()
+        pipeline.PipelineCodec()
     except Exception as error:  # noqa: BLE001  # whatever a changed interface raises
         switch_off(PIPELINE, f"{type(error).__name__}: {error}")
         return TimedConnection
     return kind
 
 
-class Nothing(Loader):
+class NullLoader(Loader):
     """Reads every value as ``None``."""
 
     format = Format.BINARY
@@ -97,25 +97,25 @@ class Probe(OwnCursor[Values]):
     own = AdaptersMap(ADAPTERS)
 
 
-Probe.own.register_loader("int4", Nothing)
+Probe.own.register_loader("int4", NullLoader)
 
 
-def try_out(connection: Connection) -> None:
+def probe_connection(connection: Connection) -> None:
     """Try all on a connection of our own that has executed a statement; once in a process for each kind.
 
     Raises:
         psycopg.OperationalError: the connection was lost.
     """
-    if type(connection) in _tried or not isinstance(connection, TimedConnection):
+    if type(connection) in _probed or not isinstance(connection, TimedConnection):
         return
-    _tried.add(type(connection))
-    if not connection.waits_here:
+    _probed.add(type(connection))
+    if not connection.wait_was_called:
         switch_off(LIMIT, "psycopg does not call Connection.wait as it did")
-    try_loaders(connection)
+    probe_loaders(connection)
     if not isinstance(connection, PipelinedConnection):
         return
     try:
-        if not connection.works():
+        if not connection.is_supported():
             switch_off(PIPELINE, "the answers are other ones")
     except psycopg.OperationalError:
         raise
@@ -123,17 +123,17 @@ def try_out(connection: Connection) -> None:
         switch_off(PIPELINE, f"{type(error).__name__}: {error}")
 
 
-def try_loaders(connection: Connection) -> None:
+def probe_loaders(connection: Connection) -> None:
     """Try on any connection whether a cursor reads values in its own way; once in a process."""
-    if Probe in _tried:
+    if Probe in _probed:
         return
     found = Probe(connection, tuple_row).execute("SELECT 1::int4", prepare=False).fetchone()
-    _tried.add(Probe)
+    _probed.add(Probe)
     if found != (None,):
         switch_off(LOADERS, "psycopg does not read Cursor.adapters as it did")
 
 
-def refuse_host(connection: Connection) -> None:
+def check_application_connection(connection: Connection) -> None:
     """Refuse a connection of the application that does not carry every text, or reads in its own way.
 
     Raises:
@@ -142,17 +142,17 @@ def refuse_host(connection: Connection) -> None:
     """
     refuse_registered()
     refuse_encoding(connection)
-    try_loaders(connection)
-    if LOADERS in _sentences:
-        raise ConfigurationError(_sentences[LOADERS], driver=DRIVER)
+    probe_loaders(connection)
+    if LOADERS in _limitations:
+        raise ConfigurationError(_limitations[LOADERS], driver=DRIVER)
 
 
 def switch_off(mechanism: str, reason: str) -> None:
     """Go without a mechanism from now on, and say so once."""
-    if mechanism in _sentences:
+    if mechanism in _limitations:
         return
-    _sentences[mechanism] = (
+    _limitations[mechanism] = (
         f"psycopg {psycopg.__version__} does not carry the {mechanism} of this driver ({reason}). "
-        f"{WITHOUT[mechanism]}"
+        f"{FALLBACKS[mechanism]}"
     )
-    log.warning("%s", _sentences[mechanism])
+    log.warning("%s", _limitations[mechanism])

@@ -183,7 +183,7 @@ class Table(Generic[M]):
             key = self.key_text(values)
             decode_stored(self.entity.model, document, entity=self.entity.name, key=key, driver=DRIVER)
             raise
-        if self._repeated and (name := contradiction(self, self._repeated, model, values)) is not None:
+        if self._repeated and (name := mismatched_column(self, self._repeated, model, values)) is not None:
             reason = f"its column {name} and its payload name different rows"
             raise undecodable(reason, entity=self.entity.name, key=self.key_text(values), driver=DRIVER)
         return model, cast("Mapping[str, object]", document)
@@ -235,30 +235,30 @@ class Table(Generic[M]):
             raise undecodable(reason, entity=self.entity.name, key=self.key_text(values), driver=DRIVER)
         return Row(self.decode(values), markers)
 
-    def taker(self, fields: Sequence[str]) -> Callable[[Values], Values]:
+    def field_getter(self, fields: Sequence[str]) -> Callable[[Values], Values]:
         """Return a function that takes the values of some fields out of a row."""
         names = [column.name for column in self.columns]
         wanted = [self.column(field) for field in fields]
         if any(column.digits or column.origin is Origin.MEMBER for column in wanted):
-            return self._careful_taker(wanted, names)
+            return self._safe_field_getter(wanted, names)
         positions = [names.index(column.name) for column in wanted]
         return lambda values: tuple(values[position] for position in positions)
 
     @staticmethod
-    def _careful_taker(wanted: Sequence[Column], names: list[str]) -> Callable[[Values], Values]:
+    def _safe_field_getter(wanted: Sequence[Column], names: list[str]) -> Callable[[Values], Values]:
         """Return the same where a value is not the one that a column holds."""
-        takes: list[tuple[int, Callable[[object], object]]] = []
+        getter: list[tuple[int, Callable[[object], object]]] = []
         for column in wanted:
             if column.origin is Origin.MEMBER:
-                takes.append((names.index(PAYLOAD), partial(member_of, column.field)))
+                getter.append((names.index(PAYLOAD), partial(member_of, column.field)))
             else:
-                takes.append((names.index(column.name), digits_of if column.digits else as_it_is))
-        return lambda values: tuple(take(values[position]) for position, take in takes)
+                getter.append((names.index(column.name), digits_of if column.digits else identity))
+        return lambda values: tuple(take(values[position]) for position, take in getter)
 
     @cached_property
     def key_of(self) -> Callable[[Values], Values]:
         """Takes the key out of a row."""
-        return self.taker(self.entity.key)
+        return self.field_getter(self.entity.key)
 
     def key_from(self, values: Values) -> Values:
         """Return the key of which the columns were read alone."""
@@ -314,7 +314,7 @@ class Table(Generic[M]):
         return (found,) if isinstance(found, (str, int)) else ()
 
     @cached_property
-    def tenant_shown(self) -> sql.Composable:
+    def tenant_expression(self) -> sql.Composable:
         """The expression of the tenant that a row names, for statements that answer with it."""
         return sql.SQL("NULL::text") if self.tenant is None else sql.Identifier(self.tenant)
 
@@ -367,7 +367,7 @@ def member_of(name: str, payload: object) -> object:
     return found if isinstance(found, str) else None
 
 
-def as_it_is(value: object) -> object:
+def identity(value: object) -> object:
     """Return a value."""
     return value
 
@@ -403,7 +403,7 @@ def repeated_columns(table: Table) -> tuple[tuple[int, Column], ...]:
     )
 
 
-def contradiction(
+def mismatched_column(
     table: Table, repeated: tuple[tuple[int, Column], ...], model: CanonicalModel, values: Values
 ) -> str | None:
     """Return the name of the first column that does not hold what follows from the payload."""

@@ -224,7 +224,7 @@ def schema_differences(
 ) -> tuple[str, ...]:
     """Return how the schema differs from the wanted one, one sentence each."""
     real = describe_schema(connection, module.name, role)
-    return deviations(real, wanted_schema(module), module.name, role, additions=additions)
+    return differences(real, wanted_schema(module), module.name, role, additions=additions)
 
 
 # How a schema differs from the wanted one, one sentence each: wanted, found, and how to repair it.
@@ -290,7 +290,7 @@ class Part:
         return self.kind == "index" and self.rest.startswith("CREATE INDEX ")
 
 
-def deviations(
+def differences(
     real: Collection[str], wanted: Collection[str], schema: str, role: str, *, additions: bool
 ) -> tuple[str, ...]:
     """Return missing or different lines, then unwanted ones, each in order of its line.
@@ -302,7 +302,7 @@ def deviations(
         role: the application role.
         additions: include tables and plain indexes that are not ours, which do not affect our rows.
     """
-    mend = Mender(schema, role)
+    repair = RepairWriter(schema, role)
     has, should = parts_of(real), parts_of(wanted)
     absent, foreign = tables_of(should) - tables_of(has), tables_of(has) - tables_of(should)
     lost = [
@@ -319,9 +319,9 @@ def deviations(
         and (additions or not part.is_plain_index)
     ]
     return (
-        *(f"Missing: table {name}. To fix: {mend.script}" for name in sorted(absent)),
-        *(missing(part, has.get(part.identity), mend) for part in sorted(lost)),
-        *(f"Not wanted: {part.line}. To fix: {mend.removed(part)}" for part in sorted(more)),
+        *(f"Missing: table {name}. To fix: {repair.script}" for name in sorted(absent)),
+        *(missing(part, has.get(part.identity), repair) for part in sorted(lost)),
+        *(f"Not wanted: {part.line}. To fix: {repair.removal(part)}" for part in sorted(more)),
         *(f"Not wanted: table {name}. twinstore did not create it." for name in sorted(foreign) if additions),
     )
 
@@ -342,15 +342,15 @@ def implied(part: Part, there: Mapping[tuple[str, ...], Part], here: Mapping[tup
     return part.kind == "index" and key in here and there.get(key) != here[key]
 
 
-def missing(wanted: Part, found: Part | None, mend: Mender) -> str:
+def missing(wanted: Part, found: Part | None, repair: RepairWriter) -> str:
     """Return the sentence for a part that is missing, or there in another form."""
     if found is None:
-        return f"Missing: {wanted.line}. To fix: {mend.made(wanted)}"
-    return f"Missing: {wanted.line}. Found: {found.rest}. To fix: {mend.changed(wanted, found)}"
+        return f"Missing: {wanted.line}. To fix: {repair.creation(wanted)}"
+    return f"Missing: {wanted.line}. Found: {found.rest}. To fix: {repair.alteration(wanted, found)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Mender:
+class RepairWriter:
     """Writes the statements that bring a part in line; the owner runs them with psql."""
 
     schema: str
@@ -361,7 +361,7 @@ class Mender:
         """What makes tables, indexes, policies and grants that are missing, and leaves all others alone."""
         return f"twinstore migrate export --module {self.schema} --backend {DRIVER} | psql, as the owner"
 
-    def made(self, part: Part) -> str:
+    def creation(self, part: Part) -> str:
         """Return what makes a part that is missing."""
         table, name = self._table(part), text(sql.Identifier(part.name))
         match part.kind:
@@ -378,19 +378,19 @@ class Mender:
             case _:
                 return self.script
 
-    def changed(self, wanted: Part, found: Part) -> str:
+    def alteration(self, wanted: Part, found: Part) -> str:
         """Return what makes a part of another form the wanted one."""
         match wanted.kind:
             case "table":
-                return self._switched(wanted, found)
+                return self._rls_change(wanted, found)
             case "column":
                 return f"ALTER TABLE {self._table(wanted)} {', '.join(column_changes(wanted, found))};"
             case "index" if found.rest == wanted.rest + INVALID:
                 return f"REINDEX INDEX {self._named(wanted)};"
             case _:
-                return f"{self.removed(found)} {self.made(wanted)}"
+                return f"{self.removal(found)} {self.creation(wanted)}"
 
-    def removed(self, part: Part) -> str:
+    def removal(self, part: Part) -> str:
         """Return what takes a part away."""
         table, name = self._table(part), text(sql.Identifier(part.name))
         match part.kind:
@@ -423,7 +423,7 @@ class Mender:
         whole = part.name == WHOLE_SCHEMA
         return f"SCHEMA {text(sql.Identifier(self.schema))}" if whole else f"SEQUENCE {self._named(part)}"
 
-    def _switched(self, wanted: Part, found: Part) -> str:
+    def _rls_change(self, wanted: Part, found: Part) -> str:
         """Return what changes the row-level security of a table, or whether a crash empties it."""
         actions = []
         if found.rest.endswith(UNLOGGED):
@@ -471,7 +471,7 @@ KINDS: Final = frozenset({"table", POLICY, GRANT})
 POLICED: Final = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
 SURPLUS: Final = f"Not wanted: {GRANT} "
 # How servers of different versions write an expression, and whether they name the schema of its objects.
-SPELLING: Final = re.compile(r"::\"?\w+\"?|\bAS \w+|[()\s]")
+NORMALIZED_AWAY: Final = re.compile(r"::\"?\w+\"?|\bAS \w+|[()\s]")
 
 
 def protection_differences(
@@ -496,8 +496,8 @@ def protection_differences(
     has = {
         line for line in real if is_of(Part.of(line), kinds, tables) and not is_bound(Part.of(line), guarded)
     }
-    found = deviations(
-        frozenset(respelled(has, should, schema)),
+    found = differences(
+        frozenset(normalized(has, should, schema)),
         tuple(line for line in should if Part.of(line).kind != GRANT or line in has),
         schema,
         role,
@@ -517,13 +517,13 @@ def is_bound(part: Part, guarded: AbstractSet[str]) -> bool:
     return part.kind == GRANT and part.rest in POLICED and part.table in guarded
 
 
-def respelled(real: Collection[str], wanted: Collection[str], schema: str) -> Iterator[str]:
+def normalized(real: Collection[str], wanted: Collection[str], schema: str) -> Iterator[str]:
     """Yield the lines of a schema, policies that say the same as a wanted one in the words of that."""
-    known = {spelling(line, schema): line for line in wanted if line.startswith(POLICY)}
+    known = {normal_form(line, schema): line for line in wanted if line.startswith(POLICY)}
     for line in real:
-        yield known.get(spelling(line, schema), line) if line.startswith(POLICY) else line
+        yield known.get(normal_form(line, schema), line) if line.startswith(POLICY) else line
 
 
-def spelling(line: str, schema: str) -> str:
+def normal_form(line: str, schema: str) -> str:
     """Return what two lines have in common that say the same of a policy."""
-    return SPELLING.sub("", line.replace(f"{schema}.", "").replace(f'"{schema}".', ""))
+    return NORMALIZED_AWAY.sub("", line.replace(f"{schema}.", "").replace(f'"{schema}".', ""))

@@ -17,8 +17,8 @@ from twinstore.catalog.tenancy import TenancyKind
 from twinstore.models.fields import SYSTEM_TENANT
 from twinstore_postgres.access.queries import literal_condition
 from twinstore_postgres.mapping.columns import VERSION, index_name, text
-from twinstore_postgres.mapping.owners import ScopeKind, parent_condition
 from twinstore_postgres.mapping.table import listed, table_of
+from twinstore_postgres.mapping.tenancy import ScopeKind, parent_condition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,7 +155,7 @@ def grants(entity: Entity) -> tuple[str, ...]:
 def _own(table: Table) -> sql.Composable:
     """Return the condition under which the setting names the owner of a row."""
     if table.tenant is None:
-        return parent_condition(table, ScopeKind.EVERYBODY)  # the policy of the parent says who sees it
+        return parent_condition(table, ScopeKind.ANY_TENANT)  # the policy of the parent says who sees it
     equal = "IS NOT DISTINCT FROM" if table.entity.tenancy.kind is TenancyKind.OPTIONAL else "="
     return sql.SQL("{} {} (SELECT nullif({}, ''))").format(
         sql.Identifier(table.tenant), sql.SQL(equal), sql.SQL(SETTING)

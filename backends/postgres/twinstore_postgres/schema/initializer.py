@@ -23,19 +23,19 @@ from twinstore.migrations.migration import (
     ReportsDefaults,
     TakesSnapshots,
     consent_required,
-    migrating,
-    standing,
+    logs_migration,
+    migration_problems,
     without_consent,
 )
 from twinstore.migrations.revert import RevertsMigrations
-from twinstore.runtime.service_log import Limiter, note_ready
+from twinstore.runtime.service_log import Limiter, log_ready
 from twinstore.storage.driver_names import bound_names, named_initializer
 from twinstore_postgres.connection.data_source import source_class
-from twinstore_postgres.connection.deadlines import PatientConnection, TimedConnection
+from twinstore_postgres.connection.deadlines import LongRunningConnection, TimedConnection
 from twinstore_postgres.connection.errors import reading, translated
 from twinstore_postgres.connection.roles import refuse_unsafe, roles_of, session_defaults
 from twinstore_postgres.connection.target import MIGRATIONS, check_version
-from twinstore_postgres.connection.undocumented import connection_kind, sentences, try_out
+from twinstore_postgres.connection.undocumented import connection_kind, probe_connection, sentences
 from twinstore_postgres.schema import files, migrator, revert
 from twinstore_postgres.schema.comparison import (
     describe_schema,
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("twinstore.postgres")
 
 # Of a message; `migrate verify` lists every one.
-SHOWN: Final = 10
+MOST_LISTED_PROBLEMS: Final = 10
 OWN_LEDGER: Final = """
 SELECT FROM pg_class WHERE oid = to_regclass(%s) AND pg_has_role(relowner, 'USAGE')
 """
@@ -86,7 +86,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         self._limiter = Limiter()  # probes ask often
 
     @override
-    @migrating
+    @logs_migration
     def ensure_migrations(
         self, *, release: bool = False, accept: AbstractSet[Consent] = frozenset()
     ) -> MigrationReport:
@@ -142,8 +142,10 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
 
     def _statuses(self, connection: Connection) -> tuple[MigrationStatus, ...]:
         applied = migrator.applied_migrations(connection, self.module)
-        adopted = [item for item in migrator.shipped_migrations(self.module) if item.name in applied]
-        foreign = bool(taken_over(connection, self.module, applied, adopted))
+        existing_differences = [
+            item for item in migrator.shipped_migrations(self.module) if item.name in applied
+        ]
+        foreign = bool(existing_table_differences(connection, self.module, applied, existing_differences))
         found = statuses([item.status for item in migrator.shipped_migrations(self.module)], applied.values())
         return tuple(
             replace(item, state=MigrationState.CHANGED)
@@ -161,7 +163,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
             lagging = numbering_differences(connection, self.module)
             given = self._defaults(connection)
             return (
-                *standing(self._statuses(connection), remedy),
+                *migration_problems(self._statuses(connection), remedy),
                 *found,
                 *lagging,
                 *given.unsafe,
@@ -182,7 +184,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         kind = connection_kind(pooled=False)
         with closing(self._connect(kind, qualified=True)) as connection, reading():
             found = self._defaults(connection)
-            try_out(connection)
+            probe_connection(connection)
         # Where the pool cannot open a connection, the settings above show why.
         with suppress(TwinstoreError), self._server.connection():
             pass
@@ -240,8 +242,8 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         with reading():
             differences = undone(connection, self.module, bound=self._server.bound)
         if differences:
-            more = len(differences) - SHOWN
-            listed = " ".join(differences[:SHOWN])
+            more = len(differences) - MOST_LISTED_PROBLEMS
+            listed = " ".join(differences[:MOST_LISTED_PROBLEMS])
             raise MigrationError(
                 f"The schema {self.module.name} is not as its migrations made it. {listed}"
                 f"{f' And {more} more.' if more > 0 else ''} Restore it; `twinstore migrate verify --module "
@@ -250,7 +252,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
                 driver=DRIVER,
             )
         version = connection.info.server_version
-        note_ready(
+        log_ready(
             self.module.name, DRIVER, f"{version // 10000}.{version % 10000}", max(applied, default="none")
         )
 
@@ -275,7 +277,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         shipped = migrator.shipped_migrations(self.module)
         migrator.check_ledger(self.module, known)
         wanted = [item for item in shipped if item.name in known or _wanted(item, release=release)]
-        check_takeover(connection, self.module, known, wanted)
+        check_existing_tables(connection, self.module, known, wanted)
         return [item for item in wanted if item.name not in known]
 
     def _upgrade_ledger(self, connection: Connection) -> tuple[str, ...]:
@@ -297,7 +299,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         return tuple(done)
 
     def _connect(
-        self, kind: type[TimedConnection] = PatientConnection, *, qualified: bool = False
+        self, kind: type[TimedConnection] = LongRunningConnection, *, qualified: bool = False
     ) -> Connection:
         """Connect as the owner, ``qualified`` to look at the catalog, which shows names by the path."""
         # Only the owner of the schemas may change them, and requests are answered by another role.
@@ -335,7 +337,7 @@ def check_one(
     connection: Connection, module: ModuleSpec[object], migration: Migration, accept: AbstractSet[Consent]
 ) -> None:
     """Refuse to apply one file over tables that are not ours, or without consent to what it hides."""
-    check_takeover(connection, module, {}, [migration])
+    check_existing_tables(connection, module, {}, [migration])
     check_consent(connection, module, [migration], accept)
 
 
@@ -380,7 +382,7 @@ def __getattr__(name: str) -> type:
 MADE_WITH_THE_TABLE: Final = ("column ", "key ")
 MADE_BY_THE_FILE: Final = (*MADE_WITH_THE_TABLE, "index ")
 POLICY: Final = "policy "
-MOST_SHOWN: Final = 50
+MOST_LISTED_ROWS: Final = 50
 # Relations of a name that a table should have, and whether their rows are already hidden from all roles.
 RELATIONS: Final = """
 SELECT c.relname, c.relkind = 'r', c.relforcerowsecurity AND c.relrowsecurity
@@ -390,7 +392,7 @@ SELECT c.relname, c.relkind = 'r', c.relforcerowsecurity AND c.relrowsecurity
 COUNT: Final = "SELECT count(*) FROM (SELECT FROM {table} LIMIT {limit}) AS counted"
 
 
-def taken_over(
+def existing_table_differences(
     connection: Connection,
     module: ModuleSpec[object],
     applied: Mapping[str, MigrationStatus],
@@ -424,7 +426,7 @@ def taken_over(
     return tuple(found)
 
 
-def check_takeover(
+def check_existing_tables(
     connection: Connection,
     module: ModuleSpec[object],
     applied: Mapping[str, MigrationStatus],
@@ -435,11 +437,11 @@ def check_takeover(
     Raises:
         MigrationError: names the differences.
     """
-    differences = taken_over(connection, module, applied, migrations)
+    differences = existing_table_differences(connection, module, applied, migrations)
     if not differences:
         return
-    more = len(differences) - MOST_SHOWN
-    listed = " ".join(differences[:MOST_SHOWN])
+    more = len(differences) - MOST_LISTED_ROWS
+    listed = " ".join(differences[:MOST_LISTED_ROWS])
     raise MigrationError(
         f"The schema {module.name} has tables that twinstore did not make and that are not as it wants them; "
         f"nothing was changed. {listed}{f' And {more} more.' if more > 0 else ''} Give the module its own "

@@ -257,14 +257,14 @@ def naming_rights(connection: Connection, module: ModuleSpec[object]) -> Iterato
 
 def reason(connection: Connection, migration: Migration, error: psycopg.Error) -> str:
     """Return what the server says, without its details: they may show a row."""
-    said = " ".join((error.diag.message_primary or str(error).partition("\n")[0]).split())
+    message = " ".join((error.diag.message_primary or str(error).partition("\n")[0]).split())
     if not isinstance(error, psycopg.errors.UniqueViolation):
-        return f"{said}."
+        return f"{message}."
     index = next(
         (m for m in UNIQUE_INDEX.finditer(migration.text) if m["name"] == error.diag.constraint_name), None
     )
     if index is None:
-        return f"{said}."
+        return f"{message}."
     keys = duplicates(connection, index)
     more = f" (the first {MOST_DUPLICATES})" if len(keys) == MOST_DUPLICATES else ""
     return (

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # ``column runs.id: text COLLATE "C" NOT NULL``; an index is listed without its table.
 LINE: Final = re.compile(r"(?P<kind>\w+) (?:(?P<table>\w+)\.)?(?P<name>\w+): (?P<rest>.*)")
 # Types as the server writes them, by how a description writes them.
-SHOWN: Final = {
+DISPLAYED_TYPES: Final = {
     "SMALLINT": "smallint",
     "INTEGER": "integer",
     "BIGINT": "bigint",
@@ -46,7 +46,7 @@ SHOWN: Final = {
 DEFAULT: Final = " DEFAULT "
 SUFFIX: Final = ".sql"
 # What a statement makes, by its first words up to the name; of a privilege, all of it.
-MAKES: Final = re.compile(
+CREATES: Final = re.compile(
     r"CREATE (?:TABLE|INDEX|UNIQUE INDEX) IF NOT EXISTS [\w.\"]+"
     r"|ALTER TABLE [\w.\"]+ (?:ADD COLUMN IF NOT EXISTS|DROP CONSTRAINT IF EXISTS) [\w\"]+"
     r"|CREATE POLICY [\w\"]+ ON [\w.\"]+"
@@ -60,7 +60,7 @@ NUMBERING: Final = ("USAGE", "UPDATE")
 class ShippedSchema:
     """What the shipped files create: kind, table, name, and what is said of each thing."""
 
-    things: frozenset[tuple[str, str, str, str]]
+    objects: frozenset[tuple[str, str, str, str]]
 
     @classmethod
     def of(cls, lines: Sequence[str]) -> ShippedSchema:
@@ -70,15 +70,15 @@ class ShippedSchema:
 
     def named(self, kind: str, table: str) -> dict[str, str]:
         """Return the things of a kind in a table by name, with what is said of each."""
-        return {name: rest for item, owner, name, rest in self.things if (item, owner) == (kind, table)}
+        return {name: rest for item, owner, name, rest in self.objects if (item, owner) == (kind, table)}
 
     def privileges(self, table: str) -> set[str]:
         """Return what the application role may do with a table."""
-        return {rest for kind, _, name, rest in self.things if (kind, name) == ("grant", table)}
+        return {rest for kind, _, name, rest in self.objects if (kind, name) == ("grant", table)}
 
     def uses(self, sequence: str) -> set[str]:
         """Return what the application role may do with a sequence."""
-        return {rest for kind, _, name, rest in self.things if (kind, name) == ("use", sequence)}
+        return {rest for kind, _, name, rest in self.objects if (kind, name) == ("use", sequence)}
 
 
 def draft_of(module: ModuleSpec[object]) -> MigrationDraft:
@@ -97,15 +97,15 @@ def draft_of(module: ModuleSpec[object]) -> MigrationDraft:
 
 def repeats(text: str, folder: Traversable) -> Iterator[str]:
     """Yield the names of the files in a folder that make a part of a proposal already."""
-    wanted = made_by(text)
+    wanted = created_by(text)
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        if file.name.endswith(SUFFIX) and wanted & made_by(file.read_text(encoding="utf-8")):
+        if file.name.endswith(SUFFIX) and wanted & created_by(file.read_text(encoding="utf-8")):
             yield file.name
 
 
-def made_by(text: str) -> set[str]:
+def created_by(text: str) -> set[str]:
     """Return what the statements of a file make, however they are broken into lines."""
-    return set(MAKES.findall(" ".join(text.split())))
+    return set(CREATES.findall(" ".join(text.split())))
 
 
 def proposed_migration(module: Module, shipped: Sequence[str]) -> str | None:
@@ -119,7 +119,7 @@ def proposed_migration(module: Module, shipped: Sequence[str]) -> str | None:
     """
     known = ShippedSchema.of(shipped)
     statements = [item for entity in module.entities for item in _statements(entity, known)]
-    if statements and not known.things:
+    if statements and not known.objects:
         schema = columns.text(sql.Identifier(module.name))
         statements += [
             f"GRANT USAGE ON SCHEMA {schema} TO {ROLE_VARIABLE};",
@@ -132,7 +132,7 @@ def contradictions(module: Module, shipped: Sequence[str]) -> Iterator[str]:
     """Yield what a shipped table has otherwise than its description, as sentences; defaults do not count."""
     known = ShippedSchema.of(shipped)
     for entity in module.entities:
-        wanted = {piece.name: _shown(piece.sql) for piece in ddl.columns(entity)}
+        wanted = {piece.name: _displayed(piece.sql) for piece in ddl.columns(entity)}
         for name, rest in sorted(known.named("column", entity.name).items()):
             if name not in wanted:
                 yield f"The description of {entity.name} does not know the column {name}."
@@ -186,9 +186,9 @@ def _additions(entity: Entity, known: ShippedSchema) -> Iterator[str]:
             yield f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name}, ADD CONSTRAINT {name} {piece.sql};"
 
 
-def _shown(declared: str) -> str:
+def _displayed(declared: str) -> str:
     """Return a column as the server shows it."""
-    for ours, theirs in SHOWN.items():
+    for ours, theirs in DISPLAYED_TYPES.items():
         if declared.startswith(ours):
             return theirs + declared.removeprefix(ours).partition(DEFAULT)[0]
     raise LookupError(f"{declared} is not a column")  # met by programmers only

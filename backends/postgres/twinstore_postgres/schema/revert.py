@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 
 from twinstore.errors import MigrationError
-from twinstore.migrations.revert import Reversal, check_consent, needed_by, revert_files, revert_of
+from twinstore.migrations.revert import Reversal, check_consent, check_not_needed, revert_files, revert_of
 from twinstore_postgres.schema.migrator import (
     STORE,
     applied_migrations,
@@ -41,7 +41,7 @@ COUNT: Final = "SELECT count(*) FROM {table}"
 
 def reversal(connection: Connection, module: ModuleSpec[object], name: str) -> Reversal:
     """Return what would be dropped; see :class:`~twinstore.migrations.revert.RevertsMigrations`."""
-    file = chosen(module, name)
+    file = revert_script(module, name)
     with transaction(connection, module):
         return found(connection, module, file)
 
@@ -50,7 +50,7 @@ def revert(
     connection: Connection, module: ModuleSpec[object], name: str, accept: AbstractSet[Consent]
 ) -> Reversal:
     """Run the script of a migration; see :class:`~twinstore.migrations.revert.RevertsMigrations`."""
-    file = chosen(module, name)
+    file = revert_script(module, name)
     try:
         with transaction(connection, module):
             present = found(connection, module, file)
@@ -65,7 +65,7 @@ def revert(
     return replace(present, done=True)
 
 
-def chosen(module: ModuleSpec[object], name: str) -> RevertFile:
+def revert_script(module: ModuleSpec[object], name: str) -> RevertFile:
     """Return the script of a migration."""
     return revert_of(revert_files(module.migrations(STORE)), name, module=module.name, driver=DRIVER)
 
@@ -99,7 +99,7 @@ def found(connection: Connection, module: ModuleSpec[object], file: RevertFile) 
     known = migration.name in applied
     if known:
         users = users_of(module, migration, applied)
-        needed_by(migration.name, users, module=module.name, driver=DRIVER)
+        check_not_needed(migration.name, users, module=module.name, driver=DRIVER)
     return Reversal(
         module=module.name,
         backend=DRIVER,

@@ -69,8 +69,8 @@ def script(module: ModuleSpec[object], role: str, names: Collection[str] | None 
         f"CREATE SCHEMA IF NOT EXISTS {schema.as_string()};",
         f"{sql.SQL(CREATE_LEDGER).format(schema=schema).as_string().strip()};",
     ]
-    chosen = (item for item in shipped_migrations(module) if names is None or item.name in names)
-    return "\n".join([*head, *(_scripted(module, item, role) for item in chosen)])
+    selected = (item for item in shipped_migrations(module) if names is None or item.name in names)
+    return "\n".join([*head, *(_scripted(module, item, role) for item in selected)])
 
 
 def _scripted(module: ModuleSpec[object], migration: Migration, role: str) -> str:

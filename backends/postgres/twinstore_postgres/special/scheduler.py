@@ -14,8 +14,8 @@ from twinstore.scheduler.repositories.schedules import DUE
 from twinstore_postgres.access.queries import Compiled, compile_query
 from twinstore_postgres.connection.errors import Subject
 from twinstore_postgres.mapping.codec import Unprepared
-from twinstore_postgres.mapping.owners import setting
 from twinstore_postgres.mapping.table import listed, table_of
+from twinstore_postgres.mapping.tenancy import setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +65,7 @@ def due_pairs(access: PostgresAccess, query: Query) -> Pairs:
             readable[row[SCHEDULE_KEY]] = row[WIDTH:]
         return trigger
 
-    by = OF_TRIGGER.taker([key.field for key in query.order])
+    by = OF_TRIGGER.field_getter([key.field for key in query.order])
     page = query.page(found.rows, trigger_of, by, lambda row: OF_TRIGGER.tenant_in(row[:WIDTH]))
     rows = [readable[key] for key in sorted(readable, key=str)]
     schedules, broken = decoded(rows, OF_SCHEDULE.row, OF_SCHEDULE.tenant_in)

@@ -17,19 +17,19 @@ from twinstore.models.canonical import decode_stored
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.scheduler.repositories.policy_jobs import CLAIM, COMPLETE
-from twinstore.scheduler.rules.policy_jobs import lease_rank, settle
+from twinstore.scheduler.rules.policy_jobs import complete_batch, lease_order
 from twinstore_postgres.access import statements
 from twinstore_postgres.connection.errors import Subject
 from twinstore_postgres.mapping.codec import Json
-from twinstore_postgres.mapping.owners import ScopeKind, owner_condition, owner_values, scope_kind, setting
 from twinstore_postgres.mapping.table import listed, table_of
+from twinstore_postgres.mapping.tenancy import ScopeKind, owner_condition, owner_values, scope_kind, setting
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from twinstore.access.protocol import Sets
+    from twinstore.access.protocol import FieldUpdates
     from twinstore.access.query import Query
     from twinstore.catalog.tenancy import Tenants
     from twinstore.scheduler.enums import PolicyRunJobStatus
@@ -57,7 +57,7 @@ UPDATE scheduler.policy_jobs AS job
 RETURNING job.id, job.payload
 """
 # In the order of their ids, so that two holders of the same jobs do not deadlock.
-HOLD: Final = """
+LOCK: Final = """
 SELECT {columns} FROM scheduler.policy_jobs AS job
  WHERE job.id = ANY (%s) AND {owner} ORDER BY job.id FOR UPDATE
 """
@@ -75,12 +75,12 @@ def lease_statement(kind: ScopeKind, limit: int) -> bytes:
 
 
 @lru_cache(maxsize=4)
-def hold_statement(kind: ScopeKind) -> bytes:
+def lock_statement(kind: ScopeKind) -> bytes:
     """Return the statement that locks and reads some jobs."""
-    return TABLE.statement(HOLD, owner=owned(kind), columns=COLUMNS)
+    return TABLE.statement(LOCK, owner=owned(kind), columns=COLUMNS)
 
 
-def claim(access: PostgresAccess, query: Query, sets: Sets) -> tuple[PolicyRunJob, ...]:
+def claim(access: PostgresAccess, query: Query, sets: FieldUpdates) -> tuple[PolicyRunJob, ...]:
     """Lease the first jobs of a list."""
     (due,) = (item.value for item in query.where if isinstance(item, AtMost))
     values = {name: value for name, value in sets.items() if not isinstance(value, Add)}
@@ -89,7 +89,7 @@ def claim(access: PostgresAccess, query: Query, sets: Sets) -> tuple[PolicyRunJo
     parameters = (due, *owner_values(TABLE, query.scope), *changed, Json(json_text.dumps(values)))
     while True:
         (found,) = access.execution.write(setting(query.scope), Subject(POLICY_JOBS), (statement, parameters))
-        leased = tuple(sorted(decoded(found.rows), key=lease_rank))
+        leased = tuple(sorted(decoded(found.rows), key=lease_order))
         # Where none of them could be read, the next ones may: those are leased now, and out of the way.
         if leased or not found.rows:
             return leased
@@ -101,7 +101,7 @@ def decoded(rows: Iterable[Values]) -> Iterable[PolicyRunJob]:
         try:
             yield decode_stored(PolicyRunJob, payload, entity=POLICY_JOBS.name, key=key, driver=DRIVER)
         except DocumentDecodeError as error:
-            tell(error.message)
+            log_skipped(error.message)
 
 
 def readable(rows: Iterable[Values]) -> Iterable[PolicyRunJob]:
@@ -110,11 +110,11 @@ def readable(rows: Iterable[Values]) -> Iterable[PolicyRunJob]:
         try:
             yield TABLE.decode(values)
         except DocumentDecodeError as error:
-            tell(error.message)
+            log_skipped(error.message)
 
 
 @lru_cache(maxsize=1000)
-def tell(problem: str) -> None:
+def log_skipped(problem: str) -> None:
     """Log a job that is passed over, once; the same one is met again at the end of each lease."""
     log.error("A policy job was passed over: %s", problem)
 
@@ -129,20 +129,20 @@ def complete(  # noqa: PLR0917  # the arguments of the general way
 ) -> tuple[bool, ...]:
     """Replace some jobs, each by itself; see ``PolicyJobRepository.complete_many``."""
     ids = sorted({job.id for job in jobs})
-    step = (hold_statement(scope_kind(scope)), (ids, *owner_values(TABLE, scope)))
+    step = (lock_statement(scope_kind(scope)), (ids, *owner_values(TABLE, scope)))
 
     def once() -> tuple[bool, ...]:
         with access.execution.unit(setting(scope), Subject(POLICY_JOBS)) as steps:
-            (held,) = steps.run(step)
-            stored = {job.id: job for job in readable(held.rows)}
-            settled = settle(stored, jobs, expected, lease_owner, now)
+            (locked,) = steps.run(step)
+            stored = {job.id: job for job in readable(locked.rows)}
+            settled = complete_batch(stored, jobs, expected, lease_owner, now)
             update = statements.update(TABLE)
             steps.finish(
                 *((update, (*TABLE.encode(StoredRow(job)), job.id)) for job in settled.changed.values())
             )
         return settled.outcome()
 
-    return access.execution.repeat(once)
+    return access.execution.retry(once)
 
 
 OPERATIONS: Final[Mapping[str, Special]] = {CLAIM: claim, COMPLETE: complete}

@@ -10,8 +10,8 @@ from twinstore.scheduler.catalog import GRAPH_JOBS
 from twinstore.scheduler.enums import GraphJobStatus
 from twinstore.scheduler.repositories.graph_jobs import REPLACE
 from twinstore_postgres.connection.errors import Subject
-from twinstore_postgres.mapping.owners import setting
 from twinstore_postgres.mapping.table import table_of
+from twinstore_postgres.mapping.tenancy import setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

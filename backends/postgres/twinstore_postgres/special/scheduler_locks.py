@@ -16,7 +16,7 @@ from typing_extensions import override
 from twinstore.errors import TwinstoreError
 from twinstore.models.json_text import dumps_sorted
 from twinstore.scheduler.catalog import LOCKS
-from twinstore.scheduler.holding import Contender
+from twinstore.scheduler.held_lock import Contender
 from twinstore.scheduler.locks import lock_number
 from twinstore.scheduler.repositories.locks import CONTEND
 from twinstore_postgres.connection.errors import Subject
@@ -82,7 +82,7 @@ SELECT released, pg_advisory_unlock(%(number)s) FROM counted
 
 
 class AdvisoryContender(Contender):
-    """Implements :class:`~twinstore.scheduler.holding.Contender` on one connection, opened at first use."""
+    """Implements :class:`~twinstore.scheduler.held_lock.Contender` on one connection, opened at first use."""
 
     def __init__(self, connections: DedicatedConnections, seconds: float) -> None:
         """Take where connections come from, and how long to wait for one."""
@@ -98,7 +98,7 @@ class AdvisoryContender(Contender):
                 self._seconds, idle_session_timeout=milliseconds(claim.lease), lock_timeout=ROW_WAIT_MS
             )
         try:
-            found = self._ask(ACQUIRE, claim.key, claim_values(claim))
+            found = self._query(ACQUIRE, claim.key, claim_values(claim))
         except TwinstoreError as error:
             if not isinstance(error.__cause__, errors.LockNotAvailable):
                 raise
@@ -107,18 +107,18 @@ class AdvisoryContender(Contender):
         if fence is not None:
             return claim.granted(acquired_at, expires_at, fence)
         if entered:
-            self._ask(LEAVE, claim.key, {})
+            self._query(LEAVE, claim.key, {})
         return None
 
     @override
     def renew(self, owned: LockInfo, lease: timedelta) -> LockInfo | None:
         values = {**owned_values(owned), "lease": lease, "idle": str(milliseconds(lease))}
-        found = self._ask(RENEW, (owned.tenant_id, owned.lock_key), values)
+        found = self._query(RENEW, (owned.tenant_id, owned.lock_key), values)
         return None if found is None else owned.evolve(expires_at=found[0], renewed_at=found[1])
 
     @override
     def release(self, owned: LockInfo) -> bool:
-        found = self._ask(RELEASE, (owned.tenant_id, owned.lock_key), owned_values(owned))
+        found = self._query(RELEASE, (owned.tenant_id, owned.lock_key), owned_values(owned))
         return found is not None and found[0] > 0
 
     @override
@@ -126,7 +126,7 @@ class AdvisoryContender(Contender):
         if self._connection is not None:
             self._connection.close()
 
-    def _ask(self, statement: bytes, key: tuple[str, str], values: Mapping[str, object]) -> Values | None:
+    def _query(self, statement: bytes, key: tuple[str, str], values: Mapping[str, object]) -> Values | None:
         if self._connection is None:
             raise LookupError("this lock was never requested")  # met by programmers only
         tenant, name = key

@@ -15,7 +15,7 @@ from twinstore.access.guard import check_replacement
 from twinstore.access.paging import Page
 from twinstore.access.protocol import Ref, WritingOperation
 from twinstore.access.repository import Repository
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.access.scope import id_argument, member_argument
 from twinstore.catalog.keys import KeyType
 from twinstore.catalog.row import Row
@@ -36,7 +36,7 @@ from twinstore.scheduler.rules import graph_jobs as rules
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.access.protocol import Moment, Rows
+    from twinstore.access.protocol import Rows, ServerClock
     from twinstore.catalog.tenancy import Tenant
 
     Replace = Callable[[Tenant, GraphJob, GraphJobStatus], bool]
@@ -87,7 +87,7 @@ class GraphJobSteps(Repository):
         self,
         job: GraphJob,
         event_id: str,
-        rule: Callable[[Row[GraphJob] | None, Row[GraphJobEvent] | None, Moment, int], Rows],
+        rule: Callable[[Row[GraphJob] | None, Row[GraphJobEvent] | None, ServerClock, int], Rows],
     ) -> Rows:
         """Take a step over a job and one event of it, with an insertion number for the event.
 
@@ -102,7 +102,7 @@ class GraphJobSteps(Repository):
             # Outside of the step: it may need another connection, and the step holds one.
             number = self._access.next_number(GRAPH_JOB_EVENTS)
 
-            def numbered(rows: Rows, now: Moment) -> Rows:
+            def numbered(rows: Rows, now: ServerClock) -> Rows:
                 stored, event = cast("tuple[Row[GraphJob] | None, Row[GraphJobEvent] | None]", rows)
                 return rule(stored, event, now, number)
 
@@ -112,7 +112,7 @@ class GraphJobSteps(Repository):
                 raise lost_race(GRAPH_JOB_EVENTS, event_id, self.driver) from error
 
         # A unit that lost can only be repeated as a whole, by the caller that opened it.
-        return once() if self._access.binding.in_unit else repeat(once)
+        return once() if self._access.binding.in_unit else retry(once)
 
 
 class GraphJobs(GraphJobSteps, GraphJobRepository):
@@ -186,7 +186,7 @@ class GraphJobs(GraphJobSteps, GraphJobRepository):
         job = event.payload.job
 
         def rule(
-            stored: Row[GraphJob] | None, known: Row[GraphJobEvent] | None, now: Moment, number: int
+            stored: Row[GraphJob] | None, known: Row[GraphJobEvent] | None, now: ServerClock, number: int
         ) -> Rows:
             del now
             if stored is None or stored.model.id != job.id:
@@ -245,7 +245,7 @@ class GraphJobs(GraphJobSteps, GraphJobRepository):
             return True
         replaced = False
 
-        def rule(stored: Row[GraphJob] | None, now: Moment) -> Row[GraphJob] | None:
+        def rule(stored: Row[GraphJob] | None, now: ServerClock) -> Row[GraphJob] | None:
             nonlocal replaced
             changes = rules.replaced(None if stored is None else stored.model, job, expected)
             replaced = changes is not False
@@ -261,19 +261,19 @@ class GraphJobEventStore(GraphJobSteps, GraphJobStore):
     @override
     def add(self, job: GraphBuildJob | GraphOverlayJob) -> GraphBuildJob | GraphOverlayJob:
         job = cast("GraphBuildJob | GraphOverlayJob", self._job(job))
-        told = GraphJobEvent.of(job, GraphJobEventKind.CREATED, job.created_at)
+        new_event = GraphJobEvent.of(job, GraphJobEventKind.CREATED, job.created_at)
 
         def rule(
-            stored: Row[GraphJob] | None, known: Row[GraphJobEvent] | None, now: Moment, number: int
+            stored: Row[GraphJob] | None, known: Row[GraphJobEvent] | None, now: ServerClock, number: int
         ) -> Rows:
             del known
             if stored is not None:
                 raise duplicate_id(GRAPH_JOBS, job.id, self.driver)
             instant = now()
-            return Row(job, {"updatedAt": instant}), Row(told.at(instant), {"seq": number})
+            return Row(job, {"updatedAt": instant}), Row(new_event.at(instant), {"seq": number})
 
         try:
-            self._with_event(job, told.event_id, rule)
+            self._with_event(job, new_event.event_id, rule)
         except DuplicateError as error:
             raise duplicate_id(GRAPH_JOBS, job.id, self.driver) from error
         return job
@@ -283,11 +283,11 @@ class GraphJobEventStore(GraphJobSteps, GraphJobStore):
         changed = self._job(job)
         expected = member_argument(expected, GraphJobStatus, "expected")
         rules.check_expectation(changed, expected)
-        told = GraphJobEvent.of(changed, rules.event_kind(changed), changed.created_at)
+        new_event = GraphJobEvent.of(changed, rules.event_kind(changed), changed.created_at)
         replaced = False
 
         def rule(
-            stored: Row[GraphJob] | None, known: Row[GraphJobEvent] | None, now: Moment, number: int
+            stored: Row[GraphJob] | None, known: Row[GraphJobEvent] | None, now: ServerClock, number: int
         ) -> Rows:
             nonlocal replaced
             del known
@@ -296,9 +296,9 @@ class GraphJobEventStore(GraphJobSteps, GraphJobStore):
             if not changes:
                 return None, None
             instant = now()
-            return Row(changed, {"updatedAt": instant}), Row(told.at(instant), {"seq": number})
+            return Row(changed, {"updatedAt": instant}), Row(new_event.at(instant), {"seq": number})
 
-        self._with_event(changed, told.event_id, rule)
+        self._with_event(changed, new_event.event_id, rule)
         return replaced
 
     @override

@@ -15,18 +15,18 @@ from pydantic import TypeAdapter
 from typing_extensions import override
 
 from twinstore.access.guard import check_size
-from twinstore.access.nested_units import calls_of
-from twinstore.access.protocol import Access, Moment, Ref, Rows
+from twinstore.access.nested_units import calls_as
+from twinstore.access.protocol import Access, Ref, Rows, ServerClock
 from twinstore.access.repository import Repository
 from twinstore.access.scope import UNBOUND, adapted, id_argument
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import LockTimeoutError, ValidationError
 from twinstore.models.fields import SYSTEM_TENANT, LowerKeyMap, TenantText
-from twinstore.observing.observer import PRESENT, note_lock_wait
-from twinstore.runtime.cancellation import given_up
+from twinstore.observing.observer import CURRENT_NOTIFIER, report_lock_wait
+from twinstore.runtime.cancellation import cancelled
 from twinstore.scheduler.catalog import LOCKS
-from twinstore.scheduler.holding import Contender, HeldLock, elapsed
+from twinstore.scheduler.held_lock import Contender, HeldLock, elapsed
 from twinstore.scheduler.locks import LEASE, DistributedLock, LockHandle, LockInfo
 from twinstore.scheduler.observed_lock import ObservedLock
 from twinstore.scheduler.rules import locks as rules
@@ -36,12 +36,12 @@ T = TypeVar("T")
 
 CONTEND: Final = "contend"
 """The special operation: takes the seconds that the caller is ready to wait for what it needs; returns a
-:class:`~twinstore.scheduler.holding.Contender`."""
+:class:`~twinstore.scheduler.held_lock.Contender`."""
 PURPOSE: Final = "locks"
-FIRST_PAUSE: Final = 0.010
-LONGEST_PAUSE: Final = 0.250
+INITIAL_BACKOFF: Final = 0.010
+MAX_BACKOFF: Final = 0.250
 # For the size of a row, to which it does not matter when it is granted.
-SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
+PLACEHOLDER_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 TENANT: Final = TypeAdapter[str](TenantText)
 METADATA: Final = TypeAdapter[Mapping[str, str]](LowerKeyMap)
 
@@ -68,14 +68,14 @@ class Locks(Repository, DistributedLock):
         claim = LockClaim(
             tenant_id=adapted(TENANT, tenant_id, "tenant_id"),
             lock_key=id_argument(lock_key, "lock_key"),
-            holder_id=own_name() if holder_id is None else id_argument(holder_id, "holder_id"),
+            holder_id=default_holder_id() if holder_id is None else id_argument(holder_id, "holder_id"),
             lease=lease_argument(lease),
             metadata=adapted(METADATA, metadata or {}, "metadata"),
         )
         seconds = timeout_argument(timeout)
         if claim.metadata:
             # Here, because a driver's own statement writes the row past the checks of an access.
-            check_size(LOCKS, Row(claim.granted(SOME_TIME, SOME_TIME + claim.lease, 1)))
+            check_size(LOCKS, Row(claim.granted(PLACEHOLDER_TIME, PLACEHOLDER_TIME + claim.lease, 1)))
         self._admit_system(PURPOSE)
         self._refuse_bound()
 
@@ -121,21 +121,21 @@ class Locks(Repository, DistributedLock):
         held: HeldLock | None = None
         attempts = 0
         try:
-            for pause in pauses(start + seconds):
+            for pause in backoff_delays(start + seconds):
                 time.sleep(pause)
-                if given_up():
+                if cancelled():
                     break
                 attempts += 1
                 # Before the question: the server may count the lease from any instant after it.
-                asked = elapsed()
+                requested_at = elapsed()
                 owned = contender.acquire(claim)
                 if owned is not None:
-                    held = self._held(contender, owned, claim, asked)
+                    held = self._held(contender, owned, claim, requested_at)
                     break
         finally:
             if held is None:
                 contender.close()
-        note_lock_wait(
+        report_lock_wait(
             LOCKS.name,
             time.monotonic() - start,
             contended=attempts > 1 or held is None,
@@ -143,9 +143,9 @@ class Locks(Repository, DistributedLock):
         )
         return held
 
-    def _held(self, contender: Contender, owned: LockInfo, claim: LockClaim, asked: float) -> HeldLock:
-        ownership = (contender, owned, claim.lease, asked, lambda: self._access.binding)
-        notifier = PRESENT.get()
+    def _held(self, contender: Contender, owned: LockInfo, claim: LockClaim, requested_at: float) -> HeldLock:
+        ownership = (contender, owned, claim.lease, requested_at, lambda: self._access.binding)
+        notifier = CURRENT_NOTIFIER.get()
         if notifier is None:
             return HeldLock(*ownership)
         return ObservedLock(*ownership, notifier=notifier.of(LOCKS.name))
@@ -188,14 +188,14 @@ class GeneralContender(Contender):
         """Store what a rule makes of a row; return it, ``None`` where the rule leaves the row alone."""
         after: LockInfo | None = None
 
-        def changed(rows: Rows, now: Moment) -> Rows:
+        def changed(rows: Rows, now: ServerClock) -> Rows:
             nonlocal after
             # The rule may be called again after a lost race, so nothing of an earlier call may stay.
             after = rule(None if rows[0] is None else cast("LockInfo", rows[0].model), now())
             return (None if after is None else Row(after),)
 
         # Not by a caller that has a unit open: locks are not part of units.
-        with calls_of(self):
+        with calls_as(self):
             self._access.change((Ref(LOCKS, ALL_TENANTS, key),), changed)
         return after
 
@@ -205,18 +205,18 @@ def key_of(lock: LockInfo) -> tuple[str, str]:
     return (lock.tenant_id, lock.lock_key)
 
 
-def pauses(end: float) -> Iterator[float]:
+def backoff_delays(end: float) -> Iterator[float]:
     """Yield the seconds before each attempt: 0, then from 10 ms doubling to 250 ms, up to ``end``.
 
     With jitter, so that those who wait do not attempt it together.
     """
     yield 0
-    pause = FIRST_PAUSE
+    pause = INITIAL_BACKOFF
     while (left := end - time.monotonic()) > 0:
         yield min(left, pause * random.uniform(0.5, 1))  # noqa: S311  # no secret depends on it
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, MAX_BACKOFF)
 
 
-def own_name() -> str:
+def default_holder_id() -> str:
     """Return the name of a holder that gave none: host, process and a random part."""
     return f"{socket.gethostname()[:200]}/{os.getpid()}/{uuid4().hex[:8]}"

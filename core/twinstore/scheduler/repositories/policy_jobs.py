@@ -24,7 +24,7 @@ from twinstore.catalog.conditions import Equals
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DocumentDecodeError, LeaseLostError, ValidationError
-from twinstore.runtime.formatting import shown
+from twinstore.runtime.formatting import safe_repr
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import POLICY_JOBS
 from twinstore.scheduler.enums import PolicyRunJobStatus
@@ -32,7 +32,7 @@ from twinstore.scheduler.policy_jobs import LEASE, PolicyJobQueryOptions, Policy
 from twinstore.scheduler.rules import policy_jobs as rules
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Sets
+    from twinstore.access.protocol import FieldUpdates
     from twinstore.access.query import Query
     from twinstore.catalog.keys import Key
     from twinstore.catalog.tenancy import Tenants
@@ -156,7 +156,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         self._check_writable()
         freed, wanted = 0, query.limit
         tried: dict[Key, bool] = {}
-        with self._stepwise() as steps:
+        with self._partial_progress() as steps:
             while True:
                 keys = self._access.keys(POLICY_JOBS, query)
                 for key in [key for key in keys if key not in tried][: wanted - sum(tried.values())]:
@@ -192,7 +192,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         owner, instant = id_argument(lease_owner, "lease_owner"), instant_argument(now, "now")
         until = end_of_lease(instant, lease)
         query = queries.available_jobs(self._admit_optional(tenant_id, purpose), instant, limit)
-        sets: Sets = {
+        sets: FieldUpdates = {
             "status": PolicyRunJobStatus.DISPATCHING.value,
             "attemptCount": Add(1),
             "lastAttemptAt": instant,
@@ -203,7 +203,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
         self._check_writable()
         return self._special(CLAIM, self._claim)(query, sets)
 
-    def _claim(self, query: Query, sets: Sets) -> Jobs:
+    def _claim(self, query: Query, sets: FieldUpdates) -> Jobs:
         """Lease the first jobs of a list one after the other, each only while it is still due."""
         while True:
             keys = self._first(query)
@@ -241,7 +241,7 @@ class PolicyJobs(Repository, PolicyJobRepository):
     ) -> tuple[bool, ...]:
         del scope  # each job names its own
         answers: list[bool] = []
-        with self._stepwise() as steps:
+        with self._partial_progress() as steps:
             for job in jobs:
                 answers.append(self._held(job, expected, lease_owner, now))
                 steps.done()
@@ -321,7 +321,7 @@ def end_of_lease(now: datetime, lease: object) -> datetime:
     length = duration_argument(lease, "lease")
     if length < MILLISECOND:
         raise ValidationError(
-            f"Argument lease should be a time of at least one millisecond, not {shown(lease)}."
+            f"Argument lease should be a time of at least one millisecond, not {safe_repr(lease)}."
         )
     try:
         return instant_argument(now + length, "lease")

@@ -18,7 +18,7 @@ from twinstore.scheduler.rules import runs as rules
 from twinstore.scheduler.runs import Run, RunQueryOptions, RunRepository
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Moment
+    from twinstore.access.protocol import ServerClock
 
 
 class Runs(Repository, RunRepository):
@@ -52,7 +52,7 @@ class Runs(Repository, RunRepository):
             None if expected_state is None else member_argument(expected_state, RunState, "expected_state")
         )
 
-        def move(stored: Row[Run] | None, now: Moment) -> Row[Run] | None:
+        def move(stored: Row[Run] | None, now: ServerClock) -> Row[Run] | None:
             del now
             changes = stored is not None and rules.check_update(stored.model, run, expected)
             return Row(run) if changes else None

@@ -29,10 +29,10 @@ from twinstore.scheduler.triggers import (
 )
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Moment, Rows
+    from twinstore.access.protocol import Rows, ServerClock
     from twinstore.catalog.tenancy import Tenant
 
-    Trio = tuple[Row[Schedule] | None, Row[Trigger] | None, Row[Run] | None]
+    FiringRows = tuple[Row[Schedule] | None, Row[Trigger] | None, Row[Run] | None]
 
 
 class Triggers(Repository, TriggerRepository):
@@ -107,11 +107,11 @@ class Triggers(Repository, TriggerRepository):
         """Fire an instant in one step; ``None`` if another caller was faster, or it must not fire."""
         firing: Firing | None = None
 
-        def rule(rows: Rows, moment: Moment) -> Rows:
+        def rule(rows: Rows, moment: ServerClock) -> Rows:
             nonlocal firing
             del moment
             # Safe, because a driver returns rows of the entity of each ref.
-            schedule, trigger, run = cast("Trio", rows)
+            schedule, trigger, run = cast("FiringRows", rows)
             firing = rules.fired(
                 stored_of(schedule, self.driver),
                 None if trigger is None else trigger.model,

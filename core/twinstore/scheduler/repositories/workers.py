@@ -9,7 +9,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from twinstore.access.defaults import marked_in_portions
+from twinstore.access.defaults import mark_in_batches
 from twinstore.access.errors import duplicate
 from twinstore.access.paging import Page
 from twinstore.access.repository import Repository
@@ -86,7 +86,7 @@ class Workers(Repository, WorkerRepository):
         # In batches: marked ones no longer match, so the next page of the same list holds others.
         query = queries.dead_workers(now, threshold, limit=1000)
         dead: tuple[str, ...] = ()
-        for batch in marked_in_portions(self._access, WORKERS, query, {"status": WorkerStatus.DEAD.value}):
+        for batch in mark_in_batches(self._access, WORKERS, query, {"status": WorkerStatus.DEAD.value}):
             dead += tuple(row.model.id for row in batch)
         return dead
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.access.errors import forbidden_move
+from twinstore.access.errors import invalid_transition
 from twinstore.errors import ConflictError, ValidationError
 from twinstore.scheduler.enums import GraphJobEventKind, GraphJobStatus
 from twinstore.scheduler.states import graph_job_move_allowed
@@ -66,7 +66,7 @@ def event_kind(job: GraphJob) -> GraphJobEventKind:
 
 def forbidden(job: GraphJob, expected: GraphJobStatus, why: str) -> InvalidTransitionError:
     """Return the error of a forbidden move."""
-    return forbidden_move("graph_jobs", "graph job", job.id, (expected, job.status), why)
+    return invalid_transition("graph_jobs", "graph job", job.id, (expected, job.status), why)
 
 
 def _check_unchanged(stored: GraphJob, job: GraphJob) -> None:

@@ -13,15 +13,15 @@ from twinstore.access import leases
 from twinstore.access.leases import LeaseState
 from twinstore.access.scope import duration_argument
 from twinstore.errors import ValidationError
-from twinstore.runtime.formatting import shown
+from twinstore.runtime.formatting import safe_repr
 from twinstore.scheduler.locks import LockInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-SHORTEST: Final = timedelta(seconds=1)
-LONGEST: Final = timedelta(hours=1)
+MIN_LEASE: Final = timedelta(seconds=1)
+MAX_LEASE: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,10 @@ def lease_argument(lease: object) -> timedelta:
         ValidationError: it is none, or shorter than 1 s, or longer than 1 h.
     """
     length = duration_argument(lease, "lease")
-    if not SHORTEST <= length <= LONGEST:
-        raise ValidationError(f"Argument lease should be a timedelta from 1 s to 1 h, not {shown(lease)}.")
+    if not MIN_LEASE <= length <= MAX_LEASE:
+        raise ValidationError(
+            f"Argument lease should be a timedelta from 1 s to 1 h, not {safe_repr(lease)}."
+        )
     return length - length % timedelta(milliseconds=1)
 
 
@@ -72,7 +74,9 @@ def timeout_argument(timeout: object) -> float:
     """
     length = duration_argument(timeout, "timeout")
     if length < timedelta(0):
-        raise ValidationError(f"Argument timeout should be a timedelta of 0 or more, not {shown(timeout)}.")
+        raise ValidationError(
+            f"Argument timeout should be a timedelta of 0 or more, not {safe_repr(timeout)}."
+        )
     return length.total_seconds()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access.errors import forbidden_move
+from twinstore.access.errors import invalid_transition
 from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
 from twinstore.scheduler.enums import PolicyRunJobStatus
 from twinstore.scheduler.policy_jobs import PolicyRunJob
@@ -56,7 +56,9 @@ def check_create(job: PolicyRunJob) -> None:
 def check_move(job: PolicyRunJob, origin: PolicyRunJobStatus) -> None:
     """Refuse a move that the state machine forbids; whether a terminal job stays the same is seen later."""
     if job.status is not origin and not policy_job_move_allowed(origin, job.status):
-        raise forbidden_move(ENTITY, "policy job", job.id, (origin, job.status), "this move is not allowed")
+        raise invalid_transition(
+            ENTITY, "policy job", job.id, (origin, job.status), "this move is not allowed"
+        )
 
 
 def replaced(
@@ -110,7 +112,7 @@ def revised(
         return stored
     if not policy_job_move_allowed(stored.status, after.status):
         why = "this move is not allowed" if after.status is not stored.status else "it never changes again"
-        raise forbidden_move(ENTITY, "policy job", job.id, (stored.status, after.status), why)
+        raise invalid_transition(ENTITY, "policy job", job.id, (stored.status, after.status), why)
     changed = sorted(frozen_changes(stored, after))
     if changed:
         raise ValidationError(
@@ -167,7 +169,7 @@ def released(stored: PolicyRunJob, now: datetime) -> PolicyRunJob | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class CompletedBatch:
     """What became of a batch.
 
     Attributes:
@@ -187,13 +189,13 @@ class Settled:
         return self.answers
 
 
-def settle(
+def complete_batch(
     stored: Mapping[str, PolicyRunJob],
     jobs: Sequence[PolicyRunJob],
     expected: PolicyRunJobStatus,
     lease_owner: str | None,
     now: datetime,
-) -> Settled:
+) -> CompletedBatch:
     """Return what replacing some jobs one after the other makes of those that are stored.
 
     ``stored`` are all that the caller sees, by id; a job that names another tenant than the stored one is
@@ -210,13 +212,13 @@ def settle(
         except LeaseLostError:
             after = None
         except TwinstoreError as error:
-            return Settled(tuple(answers), changed, error)
+            return CompletedBatch(tuple(answers), changed, error)
         if after is not None and after != found:
             changed[job.id] = after
         answers.append(after is not None)
-    return Settled(tuple(answers), changed)
+    return CompletedBatch(tuple(answers), changed)
 
 
-def lease_rank(job: PolicyRunJob) -> tuple[object, ...]:
+def lease_order(job: PolicyRunJob) -> tuple[object, ...]:
     """Return the place of a job in the order of leases."""
     return (-job.priority.number, job.available_at, job.created_at, job.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from twinstore.access.errors import forbidden_move
+from twinstore.access.errors import invalid_transition
 from twinstore.errors import ConflictError, InvalidTransitionError, ValidationError
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import Run, RunReason, RunStats
@@ -54,7 +54,7 @@ def _check_move(stored: Run, run: Run) -> None:
 
 
 def _forbidden(stored: Run, run: Run, why: str) -> InvalidTransitionError:
-    return forbidden_move("runs", "run", run.id, (stored.state, run.state), why)
+    return invalid_transition("runs", "run", run.id, (stored.state, run.state), why)
 
 
 def _check_immutable(stored: Run, run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access.errors import forbidden_move
+from twinstore.access.errors import invalid_transition
 from twinstore.scheduler.workers import Worker, WorkerStatus
 
 if TYPE_CHECKING:
@@ -32,5 +32,5 @@ def moved(stored: Worker, status: WorkerStatus) -> Worker:
     """Return a worker in another status; staying is allowed."""
     if status is not stored.status and status not in MOVES[stored.status]:
         move = stored.status, status
-        raise forbidden_move("workers", "worker", stored.id, move, "register it again to use it")
+        raise invalid_transition("workers", "worker", stored.id, move, "register it again to use it")
     return stored.evolve(status=status)

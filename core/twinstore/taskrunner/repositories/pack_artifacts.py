@@ -16,7 +16,7 @@ from twinstore.taskrunner.repositories.base import TaskRunnerRepository
 from twinstore.taskrunner.rules import artifacts as rules
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Moment
+    from twinstore.access.protocol import ServerClock
 
 
 class PackArtifacts(TaskRunnerRepository, PackRunArtifactUploader):
@@ -30,7 +30,7 @@ class PackArtifacts(TaskRunnerRepository, PackRunArtifactUploader):
         scope = self._admit_run(tenant_id, "upload")
         rules.check_upload(artifact)
 
-        def recorded(stored: Row[PackRunArtifact] | None, now: Moment) -> Row[PackRunArtifact] | None:
+        def recorded(stored: Row[PackRunArtifact] | None, now: ServerClock) -> Row[PackRunArtifact] | None:
             del now
             changes = rules.check_move(None if stored is None else stored.model, artifact)
             return Row(artifact) if changes else None

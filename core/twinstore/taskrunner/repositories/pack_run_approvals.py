@@ -20,7 +20,7 @@ from twinstore.taskrunner.repositories.base import TaskRunnerRepository
 from twinstore.taskrunner.rules import approvals as rules
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Moment, Rows
+    from twinstore.access.protocol import Rows, ServerClock
 
 
 class PackRunApprovals(TaskRunnerRepository, PackRunApprovalStore):
@@ -45,7 +45,7 @@ class PackRunApprovals(TaskRunnerRepository, PackRunApprovalStore):
         # In the order of their ids, so that two callers which save the same ones do not deadlock.
         wanted = sorted(approvals, key=lambda approval: approval.approval_id)
 
-        def saved(rows: Rows, now: Moment) -> Rows:
+        def saved(rows: Rows, now: ServerClock) -> Rows:
             del now
             found = cast("tuple[Row[PackRunApproval] | None, ...]", rows)
             return tuple(
@@ -102,7 +102,7 @@ class PackRunApprovals(TaskRunnerRepository, PackRunApprovalStore):
         self._check_writable()
         rules.check_plan(self._run(scope, run), plan_hash)
 
-        def decided(stored: Row[PackRunApproval] | None, moment: Moment) -> Row[PackRunApproval] | None:
+        def decided(stored: Row[PackRunApproval] | None, moment: ServerClock) -> Row[PackRunApproval] | None:
             del moment
             return None if stored is None else rows_of(decision.of(stored.model))
 

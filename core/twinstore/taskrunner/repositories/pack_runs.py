@@ -18,7 +18,7 @@ from twinstore.taskrunner.repositories.base import TaskRunnerRepository
 from twinstore.taskrunner.rules import pack_runs as rules
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Moment
+    from twinstore.access.protocol import ServerClock
 
 
 class PackRuns(TaskRunnerRepository, PackRunStateStore):
@@ -49,7 +49,7 @@ class PackRuns(TaskRunnerRepository, PackRunStateStore):
             else instant_argument(expected_updated_at, "expected_updated_at")
         )
 
-        def saved(stored: Row[PackRunState] | None, now: Moment) -> Row[PackRunState] | None:
+        def saved(stored: Row[PackRunState] | None, now: ServerClock) -> Row[PackRunState] | None:
             del now
             changes = rules.check_save(None if stored is None else stored.model, state, expected)
             return Row(state) if changes else None

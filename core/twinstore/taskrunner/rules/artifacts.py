@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access.errors import forbidden_move
+from twinstore.access.errors import invalid_transition
 from twinstore.errors import ValidationError
 from twinstore.taskrunner.enums import PackArtifactStatus
 from twinstore.taskrunner.states import ARTIFACT_MOVES
@@ -39,7 +39,7 @@ def check_move(stored: PackRunArtifact | None, artifact: PackRunArtifact) -> boo
     if stored == artifact:
         return False
     if not ARTIFACT_MOVES[stored.status]:
-        raise forbidden_move(
+        raise invalid_transition(
             ENTITY,
             "pack artifact",
             f"{artifact.run_id}:{artifact.name}",

@@ -30,8 +30,9 @@ def check_save(stored: PackRunState | None, state: PackRunState, expected: datet
     _check_steps(stored, state)
     if expected is not None and state.updated_at <= stored.updated_at:
         raise ValidationError(
-            f"Pack run {state.run_id!r}: updatedAt should be later than {told(stored.updated_at)}, which is "
-            "stored and expected; else another writer who expects the same would overwrite this change.",
+            f"Pack run {state.run_id!r}: updatedAt should be later than "
+            f"{format_moment(stored.updated_at)}, which is stored and expected; "
+            "otherwise another writer with the same expectation could overwrite this change.",
             entity=ENTITY,
             key=state.run_id,
         )
@@ -41,9 +42,9 @@ def check_save(stored: PackRunState | None, state: PackRunState, expected: datet
 def _check_expected(stored: PackRunState | None, state: PackRunState, expected: datetime | None) -> None:
     if expected is None or (stored is not None and stored.updated_at == expected):
         return
-    found = "does not exist" if stored is None else f"was updated at {told(stored.updated_at)}"
+    found = "does not exist" if stored is None else f"was updated at {format_moment(stored.updated_at)}"
     raise ConflictError(
-        f"Pack run {state.run_id!r} {found}, not at {told(expected)} as expected; read it again.",
+        f"Pack run {state.run_id!r} {found}, not at {format_moment(expected)} as expected; read it again.",
         entity=ENTITY,
         key=state.run_id,
     )
@@ -74,6 +75,6 @@ def _check_steps(stored: PackRunState, state: PackRunState) -> None:
         check_step(state.run_id, stored.failure_policy, step, steps[step.step_id])
 
 
-def told(moment: datetime) -> str:
+def format_moment(moment: datetime) -> str:
     """Return an instant as messages show it."""
     return format_timestamp(moment)

@@ -33,7 +33,7 @@ from twinstore.testing.workspace import is_remote, race, unique
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from twinstore.access.protocol import Access, Moment, Rows
+    from twinstore.access.protocol import Access, Rows, ServerClock
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.tenancy import Tenants
     from twinstore.plugins.backend import ModuleBackend
@@ -88,7 +88,7 @@ class AccessWorkspace:
         return Dataset(Tenant(self.foreign), self.batch)
 
     @property
-    def nobody(self) -> Dataset:
+    def untenanted(self) -> Dataset:
         """The rows without tenant, under the same keys."""
         return Dataset(NO_TENANT, self.batch)
 
@@ -96,9 +96,9 @@ class AccessWorkspace:
         """Return the rows of a home."""
         return owner_case.dataset(self.tenant, self.batch)
 
-    def strangers(self, owner_case: OwnerCase) -> tuple[Dataset, ...]:
+    def foreign_datasets(self, owner_case: OwnerCase) -> tuple[Dataset, ...]:
         """Return who must not see the rows of a home."""
-        return (self.elsewhere, self.nobody if owner_case.by_tenant else self.dataset)
+        return (self.elsewhere, self.untenanted if owner_case.by_tenant else self.dataset)
 
     def get(self, factory: RowFactory[M], dataset: Dataset, number: int = 0) -> Row[M] | None:
         """Return the stored row of a number."""
@@ -113,13 +113,13 @@ class AccessWorkspace:
         """Return the time of the server."""
         found: list[datetime] = []
 
-        def look(rows: Rows, now: Moment) -> Rows:
+        def record_now(rows: Rows, now: ServerClock) -> Rows:
             found.append(now())
             return rows
 
         dataset = Dataset(NO_TENANT, f"clock of {self.batch}")
         self.access.put(COUNTER.entity, NO_TENANT, COUNTER.row(dataset))
-        self.access.change([COUNTER.ref(dataset)], look)
+        self.access.change([COUNTER.ref(dataset)], record_now)
         return found[-1]
 
     def race(self, action: Callable[[Access, A], T], items: Sequence[A]) -> list[T | TwinstoreError]:
@@ -159,11 +159,11 @@ def in_order(entity: Entity[M], rows: Iterable[Row[M]], order: Sequence[SortKey]
     """Return rows as a list in some order has them: absent values first, text by code point."""
     found = list(rows)
     for key in reversed(order):
-        found.sort(key=lambda row, key=key: rank(entity, row, key), reverse=key.descending)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        found.sort(key=lambda row, key=key: sort_value(entity, row, key), reverse=key.descending)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     return found
 
 
-def rank(entity: Entity[M], row: Row[M], key: SortKey) -> tuple[bool, object]:
+def sort_value(entity: Entity[M], row: Row[M], key: SortKey) -> tuple[bool, object]:
     """Return the place of a row by one key."""
     value = entity.value(row.model, row.storage, key.field)
     return (value is not None, value)

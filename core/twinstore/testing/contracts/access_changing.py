@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pytest
 
 from twinstore.access.paging import SortKey
-from twinstore.access.protocol import UNSET, Add, Moment, Ref, Rows, ServerTime, Sets, UniqueKey
+from twinstore.access.protocol import UNSET, Add, FieldUpdates, Ref, Rows, ServerClock, ServerTime, UniqueKey
 from twinstore.access.query import expired_query, query_of_key
 from twinstore.catalog.conditions import AtLeast, Equals, IsNull, IsPresent, OneOf
 from twinstore.catalog.entity import Entity
@@ -65,7 +65,7 @@ __all__ = ["AccessChangeContract", "AccessMarkContract", "AccessMomentContract",
 
 M = TypeVar("M", bound=CanonicalModel)
 
-RIVALS: Final = 6
+CONCURRENCY: Final = 6
 ROUNDS: Final = 5
 MUTABLE: Final = [owner_case for owner_case in OWNER_CASES if not owner_case.factory.entity.append_only]
 LOGS: Final = [owner_case for owner_case in OWNER_CASES if owner_case.factory.entity.append_only]
@@ -87,7 +87,7 @@ class Answer:
         self.rows = rows
         self.given: Rows = ()
 
-    def __call__(self, rows: Rows, now: Moment) -> Rows:
+    def __call__(self, rows: Rows, now: ServerClock) -> Rows:
         """Remember the rows and answer."""
         del now
         self.given = rows
@@ -102,14 +102,14 @@ class Failure:
         self.error = error
         self.calls = 0
 
-    def __call__(self, rows: Rows, now: Moment) -> Rows:
+    def __call__(self, rows: Rows, now: ServerClock) -> Rows:
         """Raise the error."""
         del rows, now
         self.calls += 1
         raise self.error
 
 
-def unchanged(rows: Rows, now: Moment) -> Rows:
+def unchanged(rows: Rows, now: ServerClock) -> Rows:
     """Answer what was given."""
     del now
     return rows
@@ -202,30 +202,36 @@ class AccessChangeContract(AccessCases):
         assert [workspace.get(DEVICE, dataset, 1), workspace.get(COUNTER, dataset, 5)] == [*wanted[2:]]
 
     def test_a_parent_and_its_child_are_inserted_together(self, workspace: AccessWorkspace) -> None:
-        rows = (DEVICE.row(workspace.nobody), PART.row(workspace.nobody))
-        refs: list[Ref] = [DEVICE.ref(workspace.nobody), PART.ref(workspace.nobody)]
+        rows = (DEVICE.row(workspace.untenanted), PART.row(workspace.untenanted))
+        refs: list[Ref] = [DEVICE.ref(workspace.untenanted), PART.ref(workspace.untenanted)]
         assert workspace.access.change(refs, Answer(*rows)) == rows
-        assert (workspace.get(DEVICE, workspace.nobody), workspace.get(PART, workspace.nobody)) == rows
+        assert (
+            workspace.get(DEVICE, workspace.untenanted),
+            workspace.get(PART, workspace.untenanted),
+        ) == rows
 
     def test_a_child_may_be_named_before_its_parent(self, workspace: AccessWorkspace) -> None:
-        rows = (PART.row(workspace.nobody), DEVICE.row(workspace.nobody))
-        refs: list[Ref] = [PART.ref(workspace.nobody), DEVICE.ref(workspace.nobody)]
+        rows = (PART.row(workspace.untenanted), DEVICE.row(workspace.untenanted))
+        refs: list[Ref] = [PART.ref(workspace.untenanted), DEVICE.ref(workspace.untenanted)]
         assert workspace.access.change(refs, Answer(*rows)) == rows
-        assert (workspace.get(PART, workspace.nobody), workspace.get(DEVICE, workspace.nobody)) == rows
+        assert (
+            workspace.get(PART, workspace.untenanted),
+            workspace.get(DEVICE, workspace.untenanted),
+        ) == rows
 
     @needs_transactions
-    def test_a_child_below_a_parent_of_somebody_else_is_refused_in_one_step_too(
+    def test_a_child_of_a_parent_of_another_tenant_is_refused_in_one_step_too(
         self, workspace: AccessWorkspace
     ) -> None:
-        rows = (DEVICE.row(workspace.nobody), PART.row(workspace.nobody))
-        foreign = Ref(PART.entity, workspace.dataset.owner, PART.key(workspace.nobody))
+        rows = (DEVICE.row(workspace.untenanted), PART.row(workspace.untenanted))
+        foreign = Ref(PART.entity, workspace.dataset.owner, PART.key(workspace.untenanted))
         for refs, answer in (
-            ([DEVICE.ref(workspace.nobody), foreign], rows),
-            ([foreign, DEVICE.ref(workspace.nobody)], rows[::-1]),
+            ([DEVICE.ref(workspace.untenanted), foreign], rows),
+            ([foreign, DEVICE.ref(workspace.untenanted)], rows[::-1]),
         ):
             with pytest.raises(NotFoundError):
                 workspace.access.change(refs, Answer(*answer))
-            assert workspace.get(DEVICE, workspace.nobody) is None
+            assert workspace.get(DEVICE, workspace.untenanted) is None
 
     def test_a_row_is_inserted_where_no_row_has_a_unique_value(self, workspace: AccessWorkspace) -> None:
         row = DEVICE.row(workspace.dataset, 1)
@@ -264,7 +270,7 @@ class AccessChangeContract(AccessCases):
         assert workspace.get(NOTE, workspace.dataset, 1) == NOTE.row(workspace.dataset, 1)
 
     def test_a_child_without_its_parent_is_refused(self, workspace: AccessWorkspace) -> None:
-        for dataset in (workspace.dataset, workspace.nobody):
+        for dataset in (workspace.dataset, workspace.untenanted):
             with pytest.raises(NotFoundError):
                 workspace.access.change([PART.ref(dataset)], Answer(PART.row(dataset)))
 
@@ -309,7 +315,7 @@ class AccessChangeContract(AccessCases):
     @pytest.mark.parametrize(
         "factory", [NOTE, PLACE, DEVICE, COUNTER], ids=lambda factory: factory.entity.name
     )
-    def test_rivals_changing_one_row_lose_no_change(
+    def test_concurrent_changes_of_one_row_lose_no_change(
         self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
     ) -> None:
         field = {"notes": "attempts", "devices": "attempts"}.get(factory.entity.name, "amount")
@@ -317,7 +323,7 @@ class AccessChangeContract(AccessCases):
             factory.entity, workspace.dataset.owner, factory.row(workspace.dataset, 0, **{field: 0})
         )
 
-        def grow(found: Rows, now: Moment) -> Rows:
+        def grow(found: Rows, now: ServerClock) -> Rows:
             del now
             row = the(found[0])
             return (Row(row.model.evolve(**{field: getattr(row.model, field) + 1}), row.storage),)
@@ -327,11 +333,13 @@ class AccessChangeContract(AccessCases):
             for _ in range(ROUNDS):
                 access.change([factory.ref(workspace.dataset)], grow)
 
-        assert outcomes(workspace.race(work, range(RIVALS))) == {"ok": RIVALS}
-        assert getattr(the(workspace.get(factory, workspace.dataset)).model, field) == RIVALS * ROUNDS
+        assert outcomes(workspace.race(work, range(CONCURRENCY))) == {"ok": CONCURRENCY}
+        assert getattr(the(workspace.get(factory, workspace.dataset)).model, field) == CONCURRENCY * ROUNDS
 
-    def test_rivals_inserting_one_row_change_it_one_after_the_other(self, workspace: AccessWorkspace) -> None:
-        def grow(found: Rows, now: Moment) -> Rows:
+    def test_concurrent_inserts_of_one_row_change_it_one_after_the_other(
+        self, workspace: AccessWorkspace
+    ) -> None:
+        def grow(found: Rows, now: ServerClock) -> Rows:
             del now
             row = found[0] or NOTE.row(workspace.dataset, 0, attempts=0)
             assert isinstance(row.model, Note)
@@ -341,18 +349,18 @@ class AccessChangeContract(AccessCases):
             del number
             access.change([NOTE.ref(workspace.dataset)], grow)
 
-        assert outcomes(workspace.race(work, range(RIVALS))) == {"ok": RIVALS}
-        assert the(workspace.get(NOTE, workspace.dataset)).model.attempts == RIVALS
+        assert outcomes(workspace.race(work, range(CONCURRENCY))) == {"ok": CONCURRENCY}
+        assert the(workspace.get(NOTE, workspace.dataset)).model.attempts == CONCURRENCY
 
     @needs_transactions
-    def test_rivals_with_the_same_order_of_rows_do_not_block_each_other(
+    def test_concurrent_writers_with_the_same_order_of_rows_do_not_block_each_other(
         self, workspace: AccessWorkspace
     ) -> None:
         dataset = workspace.dataset
         workspace.access.insert(NOTES, dataset.owner, NOTE.row(dataset, 0, attempts=0))
         workspace.access.insert(COUNTERS, dataset.owner, COUNTER.row(dataset, 0, amount=0))
 
-        def grow(found: Rows, now: Moment) -> Rows:
+        def grow(found: Rows, now: ServerClock) -> Rows:
             del now
             note, counter = found
             assert note is not None
@@ -369,8 +377,8 @@ class AccessChangeContract(AccessCases):
             del number
             access.change([NOTE.ref(dataset), COUNTER.ref(dataset)], grow)
 
-        assert outcomes(workspace.race(work, range(RIVALS))) == {"ok": RIVALS}
-        assert the(workspace.get(COUNTER, dataset)).model.amount == RIVALS
+        assert outcomes(workspace.race(work, range(CONCURRENCY))) == {"ok": CONCURRENCY}
+        assert the(workspace.get(COUNTER, dataset)).model.amount == CONCURRENCY
 
 
 class AccessMomentContract(AccessCases):
@@ -384,7 +392,7 @@ class AccessMomentContract(AccessCases):
     def test_the_time_does_not_run_backwards(self, workspace: AccessWorkspace) -> None:
         found: list[datetime] = []
 
-        def rule(given: Rows, now: Moment) -> Rows:
+        def rule(given: Rows, now: ServerClock) -> Rows:
             found.extend([now(), now()])
             return given
 
@@ -398,7 +406,7 @@ class AccessMomentContract(AccessCases):
     ) -> None:
         workspace.access.insert(NOTES, workspace.dataset.owner, NOTE.row(workspace.dataset, 0, due_at=None))
 
-        def stamp(found: Rows, now: Moment) -> Rows:
+        def stamp(found: Rows, now: ServerClock) -> Rows:
             row = the(found[0])
             assert isinstance(row.model, Note)
             instant = now()
@@ -410,11 +418,11 @@ class AccessMomentContract(AccessCases):
             for _ in range(ROUNDS):
                 access.change([NOTE.ref(workspace.dataset)], stamp)
 
-        assert outcomes(workspace.race(work, range(RIVALS))) == {"ok": RIVALS}
+        assert outcomes(workspace.race(work, range(CONCURRENCY))) == {"ok": CONCURRENCY}
 
 
 MANY: Final = 12
-MARKING_RIVALS: Final = 4
+MARKING_CONCURRENCY: Final = 4
 LATER: Final = timedelta(minutes=5)
 OWNED: Final = [owner_case for owner_case in MUTABLE if owner_case.factory is not COUNTER]
 each_owned = pytest.mark.parametrize("owner_case", OWNED, ids=str)
@@ -422,7 +430,7 @@ each_owned = pytest.mark.parametrize("owner_case", OWNED, ids=str)
 HELD: Final = [
     pytest.param(NOTE, "dataset", id="columns"),
     pytest.param(DEVICE, "dataset", id="document"),
-    pytest.param(DEVICE, "nobody", id="document without tenant"),
+    pytest.param(DEVICE, "untenanted", id="document without tenant"),
     pytest.param(COUNTER, "dataset", id="number as key"),
 ]
 each_held = pytest.mark.parametrize(("factory", "where"), HELD)
@@ -459,7 +467,7 @@ class AccessMarkContract(AccessCases):
     ) -> None:
         dataset: Dataset = getattr(workspace, where)
         rows = factory.fill(workspace.access, dataset, MANY)
-        sets: Sets = {
+        sets: FieldUpdates = {
             "holder": "me",
             "attempts": Add(2),
             "rank": -7,
@@ -545,7 +553,7 @@ class AccessMarkContract(AccessCases):
     def test_system_scope_marks_the_rows_of_everybody(self, workspace: AccessWorkspace) -> None:
         datasets = [
             Dataset(dataset.owner, f"{workspace.batch}{number}")
-            for number, dataset in enumerate((workspace.dataset, workspace.elsewhere, workspace.nobody))
+            for number, dataset in enumerate((workspace.dataset, workspace.elsewhere, workspace.untenanted))
         ]
         for number, dataset in enumerate(datasets):
             workspace.access.insert(
@@ -583,21 +591,21 @@ class AccessMarkContract(AccessCases):
                 )
             return claimed
 
-        results = workspace.race(claim, range(MARKING_RIVALS))
-        assert outcomes(results) == {"ok": MARKING_RIVALS}
+        results = workspace.race(claim, range(MARKING_CONCURRENCY))
+        assert outcomes(results) == {"ok": MARKING_CONCURRENCY}
         claimed = [row for result in results if isinstance(result, list) for row in result]
         assert by_key(factory.entity, claimed) == workspace.stored(factory, dataset)
         assert len(claimed) == MANY
 
-    def test_rivals_lose_no_addition(self, workspace: AccessWorkspace) -> None:
+    def test_concurrent_additions_are_not_lost(self, workspace: AccessWorkspace) -> None:
         workspace.access.insert(COUNTERS, NO_TENANT, COUNTER.row(workspace.dataset, 0, amount=0))
 
         def add(access: Access, number: int) -> int:
             query = query_of(COUNTERS, workspace.dataset)
             return sum(len(access.mark(COUNTERS, query, {"amount": Add(1)})) for _ in range(number))
 
-        results = workspace.race(add, [5] * MARKING_RIVALS)
-        assert outcomes(results) == {"ok": MARKING_RIVALS}
+        results = workspace.race(add, [5] * MARKING_CONCURRENCY)
+        assert outcomes(results) == {"ok": MARKING_CONCURRENCY}
         (row,) = workspace.stored(COUNTER, workspace.dataset)
         assert row.model.amount == sum(result for result in results if isinstance(result, int))
 
@@ -636,8 +644,8 @@ class AccessRemoveContract(AccessCases):
     def test_a_foreign_row_is_not_removed(self, workspace: AccessWorkspace, owner_case: OwnerCase) -> None:
         dataset, factory = workspace.of(owner_case), owner_case.factory
         rows = factory.fill(workspace.access, dataset, 1)
-        for stranger in workspace.strangers(owner_case):
-            query = query_of_key(factory.entity, stranger.owner, factory.key(dataset))
+        for foreign_dataset in workspace.foreign_datasets(owner_case):
+            query = query_of_key(factory.entity, foreign_dataset.owner, factory.key(dataset))
             assert workspace.access.remove(factory.entity, query) == 0
         assert workspace.stored(factory, dataset) == rows
         query = query_of_key(factory.entity, ALL_TENANTS, factory.key(dataset))
@@ -662,7 +670,7 @@ class AccessRemoveContract(AccessCases):
         assert workspace.stored(NOTE, workspace.dataset) == by_key(NOTES, rows)
 
     def test_children_go_with_their_parent_and_are_not_counted(self, workspace: AccessWorkspace) -> None:
-        kept, gone = Dataset(workspace.dataset.owner, f"{workspace.batch}x"), workspace.nobody
+        kept, gone = Dataset(workspace.dataset.owner, f"{workspace.batch}x"), workspace.untenanted
         for dataset in (kept, gone):
             for factory in (PART, ENTRY):
                 factory.fill(workspace.access, dataset, 3)
@@ -718,7 +726,7 @@ class AccessRemoveContract(AccessCases):
         other = NOTE.row(workspace.elsewhere)
         assert workspace.access.insert(NOTES, workspace.elsewhere.owner, other) == other
 
-    def test_rivals_remove_each_row_once(self, workspace: AccessWorkspace) -> None:
+    def test_concurrent_removals_remove_each_row_once(self, workspace: AccessWorkspace) -> None:
         COUNTER.fill(workspace.access, workspace.dataset, MANY)
 
         def remove(access: Access, _: int) -> int:
@@ -727,8 +735,8 @@ class AccessRemoveContract(AccessCases):
                 removed += access.remove(COUNTERS, query_of(COUNTERS, workspace.dataset, limit=2))
             return removed
 
-        results = workspace.race(remove, range(MARKING_RIVALS))
-        assert outcomes(results) == {"ok": MARKING_RIVALS}
+        results = workspace.race(remove, range(MARKING_CONCURRENCY))
+        assert outcomes(results) == {"ok": MARKING_CONCURRENCY}
         assert sum(result for result in results if isinstance(result, int)) == MANY
 
     def test_conditions_hold_when_a_row_is_removed(self, workspace: AccessWorkspace) -> None:

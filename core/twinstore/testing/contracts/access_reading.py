@@ -158,13 +158,15 @@ class AccessFindContract(AccessCases):
     ) -> None:
         dataset, factory = workspace.of(owner_case), owner_case.factory
         (row,) = factory.fill(workspace.access, dataset, 1)
-        for stranger in workspace.strangers(owner_case):
-            assert workspace.access.find(factory.entity, stranger.owner, [factory.key(dataset)]) == (None,)
+        for foreign_dataset in workspace.foreign_datasets(owner_case):
+            assert workspace.access.find(factory.entity, foreign_dataset.owner, [factory.key(dataset)]) == (
+                None,
+            )
         assert workspace.access.find(factory.entity, ALL_TENANTS, [factory.key(dataset)]) == (row,)
 
     def test_a_row_without_tenancy_is_seen_in_every_scope(self, workspace: AccessWorkspace) -> None:
         (row,) = COUNTER.fill(workspace.access, workspace.dataset, 1)
-        for dataset in (workspace.dataset, workspace.elsewhere, workspace.nobody):
+        for dataset in (workspace.dataset, workspace.elsewhere, workspace.untenanted):
             assert workspace.get(COUNTER, dataset) == row
 
     def test_a_row_is_found_by_a_unique_value(self, workspace: AccessWorkspace) -> None:
@@ -175,7 +177,7 @@ class AccessFindContract(AccessCases):
             for text in (serial_of(rows[3].model), "nobody", serial_of(rows[1].model))
         ]
         assert workspace.access.find(DEVICES, workspace.dataset.owner, keys) == (rows[3], None, rows[1])
-        assert workspace.access.find(DEVICES, workspace.nobody.owner, keys) == (None, None, None)
+        assert workspace.access.find(DEVICES, workspace.untenanted.owner, keys) == (None, None, None)
         assert workspace.access.find(DEVICES, workspace.elsewhere.owner, keys) == (None, None, None)
 
     def test_a_unique_value_finds_only_the_row_that_holds_it(self, workspace: AccessWorkspace) -> None:
@@ -231,10 +233,10 @@ class AccessListContract(AccessCases):
             SortKey("spotCount", descending=True, number=True),
             SortKey("id"),
         )
-        rows = DEVICE.fill(workspace.access, workspace.nobody, MANY)
+        rows = DEVICE.fill(workspace.access, workspace.untenanted, MANY)
         found = all_pages(
             lambda token: workspace.access.page(
-                DEVICES, query_of(DEVICES, workspace.nobody, order=order, limit=limit, token=token)
+                DEVICES, query_of(DEVICES, workspace.untenanted, order=order, limit=limit, token=token)
             )
         )
         assert found == in_order(DEVICES, rows, order)
@@ -252,8 +254,8 @@ class AccessListContract(AccessCases):
     ) -> None:
         dataset, factory = workspace.of(owner_case), owner_case.factory
         rows = by_key(factory.entity, factory.fill(workspace.access, dataset, 3))
-        for stranger in workspace.strangers(owner_case):
-            query = query_of(factory.entity, dataset, scope=stranger.owner)
+        for foreign_dataset in workspace.foreign_datasets(owner_case):
+            query = query_of(factory.entity, dataset, scope=foreign_dataset.owner)
             assert list(workspace.access.page(factory.entity, query)) == []
         assert (
             list(workspace.access.page(factory.entity, query_of(factory.entity, dataset, scope=ALL_TENANTS)))
@@ -263,7 +265,7 @@ class AccessListContract(AccessCases):
     def test_system_scope_lists_the_rows_of_everybody(self, workspace: AccessWorkspace) -> None:
         datasets = [
             Dataset(dataset.owner, f"{workspace.batch}{number}")
-            for number, dataset in enumerate((workspace.dataset, workspace.elsewhere, workspace.nobody))
+            for number, dataset in enumerate((workspace.dataset, workspace.elsewhere, workspace.untenanted))
         ]
         rows = [DEVICE.row(dataset, number, batch=workspace.batch) for number, dataset in enumerate(datasets)]
         for dataset, row in zip(datasets, rows, strict=True):
@@ -281,7 +283,7 @@ class AccessListContract(AccessCases):
     def test_conditions_choose_rows_held_as_documents(
         self, workspace: AccessWorkspace, where: tuple[Condition, ...]
     ) -> None:
-        self.choose(workspace, DEVICE, workspace.nobody, where)
+        self.choose(workspace, DEVICE, workspace.untenanted, where)
 
     def test_a_derived_field_is_that_of_the_stored_row(self, workspace: AccessWorkspace) -> None:
         rows = DEVICE.fill(workspace.access, workspace.dataset, 5)
@@ -355,8 +357,8 @@ class AccessCountContract(AccessCases):
         assert workspace.access.count(NOTES, query_of(NOTES, workspace.dataset), by) == expected
 
     def test_rows_held_as_documents_are_counted_alike(self, workspace: AccessWorkspace) -> None:
-        DEVICE.fill(workspace.access, workspace.nobody, 10)
-        query = query_of(DEVICES, workspace.nobody)
+        DEVICE.fill(workspace.access, workspace.untenanted, 10)
+        query = query_of(DEVICES, workspace.untenanted)
         assert workspace.access.count(DEVICES, query, "level") == {"low": 4, "middle": 3, "high": 3}
         assert workspace.access.count(DEVICES, query, "urgent") == {"true": 5, "false": 5}
         assert workspace.access.count(DEVICES, query, "spotCount") == {"0": 4, "1": 3, "2": 3}
@@ -378,9 +380,12 @@ class AccessCountContract(AccessCases):
     def test_foreign_rows_are_not_counted(self, workspace: AccessWorkspace, owner_case: OwnerCase) -> None:
         dataset, entity = workspace.of(owner_case), owner_case.factory.entity
         owner_case.factory.fill(workspace.access, dataset, 2)
-        for stranger in workspace.strangers(owner_case):
+        for foreign_dataset in workspace.foreign_datasets(owner_case):
             assert (
-                workspace.access.count(entity, query_of(entity, dataset, scope=stranger.owner), "batch") == {}
+                workspace.access.count(
+                    entity, query_of(entity, dataset, scope=foreign_dataset.owner), "batch"
+                )
+                == {}
             )
         assert workspace.access.count(entity, query_of(entity, dataset, scope=ALL_TENANTS), "batch") == {
             workspace.batch: 2
@@ -416,6 +421,6 @@ class AccessKeysContract(AccessCases):
     ) -> None:
         access, dataset, entity = workspace.access, workspace.of(owner_case), owner_case.factory.entity
         owner_case.factory.fill(access, dataset, 2)
-        nobody = Dataset(dataset.owner, f"{workspace.batch}x")
-        assert access.keys(entity, query_of(entity, nobody)) == ()
+        untenanted = Dataset(dataset.owner, f"{workspace.batch}x")
+        assert access.keys(entity, query_of(entity, untenanted)) == ()
         assert access.keys(entity, query_of(entity, dataset, OneOf("batch", ()))) == ()

@@ -37,10 +37,10 @@ from twinstore.testing.entities import COUNTERS, DEVICES, LINES, NOTES, PARTS, P
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from twinstore.access.protocol import Access, Moment, Rows, Rule
+    from twinstore.access.protocol import Access, Rows, Rule, ServerClock
     from twinstore.testing.probe import Deployment
 
-__all__ = ["AccessRivalContract", "AccessUnitContract"]
+__all__ = ["AccessConcurrencyContract", "AccessUnitContract"]
 
 Step = Callable[["Access", AccessWorkspace], object]
 
@@ -61,10 +61,10 @@ FATAL: Final[dict[str, tuple[type[TwinstoreError], Step]]] = {
         DuplicateError,
         lambda a, b: a.change([NOTE.ref(b.elsewhere)], Answer(NOTE.row(b.elsewhere))),
     ),
-    "no parent": (NotFoundError, lambda a, b: a.insert(PARTS, b.nobody.owner, PART.row(b.nobody))),
+    "no parent": (NotFoundError, lambda a, b: a.insert(PARTS, b.untenanted.owner, PART.row(b.untenanted))),
     "changed without parent": (
         NotFoundError,
-        lambda a, b: a.change([PART.ref(b.nobody)], Answer(PART.row(b.nobody))),
+        lambda a, b: a.change([PART.ref(b.untenanted)], Answer(PART.row(b.untenanted))),
     ),
 }
 # Errors that a rule or an argument decides; the store has not failed, so the unit goes on.
@@ -214,7 +214,7 @@ class AccessUnitContract(AccessCases):
 
     @needs_transactions
     @pytest.mark.parametrize("name", FATAL)
-    def test_an_error_of_the_store_that_nobody_catches_comes_out_as_it_is(
+    def test_an_uncaught_error_of_the_store_is_raised_unchanged(
         self, workspace: AccessWorkspace, name: str
     ) -> None:
         store_parents(workspace)
@@ -292,7 +292,7 @@ class AccessUnitContract(AccessCases):
 Factory = RowFactory[CanonicalModel]
 T = TypeVar("T")
 
-PATIENCE_SECONDS: Final = 60.0
+TIMEOUT_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.005
 # How long a second writer may take to arrive where the deployment does not report who waits.
 ARRIVAL_SECONDS: Final = 0.05
@@ -319,7 +319,7 @@ class Start(Protocol):
         ...
 
 
-class AccessRivalContract(AccessCases):
+class AccessConcurrencyContract(AccessCases):
     """A second writer acts between the look of the first one and its commit, in every run."""
 
     @each_counted
@@ -403,7 +403,7 @@ class AccessRivalContract(AccessCases):
         ref = NOTE.ref(workspace.dataset)
         times: list[datetime] = []
 
-        def stamp(rows: Rows, now: Moment) -> Rows:
+        def stamp(rows: Rows, now: ServerClock) -> Rows:
             return (evolved(rows[0], due_at=now()),)
 
         def stay(first: Access) -> None:
@@ -438,7 +438,7 @@ def growing(factory: Factory) -> Rule:
     """Return a rule that counts a row up."""
     field = NUMBERS[factory.entity.name]
 
-    def grow(rows: Rows, now: Moment) -> Rows:
+    def grow(rows: Rows, now: ServerClock) -> Rows:
         del now
         return (evolved(rows[0], **{field: getattr(the(rows[0]).model, field) + 1}),)
 
@@ -465,7 +465,7 @@ def time_in(access: Access, workspace: AccessWorkspace) -> datetime:
     """Return the time of the server, without a write."""
     found: list[datetime] = []
 
-    def look(rows: Rows, now: Moment) -> Rows:
+    def look(rows: Rows, now: ServerClock) -> Rows:
         found.append(now())
         return (None,) * len(rows)
 
@@ -483,7 +483,7 @@ def overtake_change(
     """
     running: list[Future[T]] = []
 
-    def meanwhile(rows: Rows, now: Moment) -> Rows:
+    def meanwhile(rows: Rows, now: ServerClock) -> Rows:
         # Asked again if the store repeats the step, because it found the change of the second writer.
         if not running:
             running.append(start(second))
@@ -491,7 +491,7 @@ def overtake_change(
 
     with second_writer(workspace) as start:
         workspace.access.change([factory.ref(workspace.dataset)], meanwhile)
-        return running[0].result(PATIENCE_SECONDS)
+        return running[0].result(TIMEOUT_SECONDS)
 
 
 def overtake_unit(
@@ -516,7 +516,7 @@ def overtake_unit(
             first(unit)
             running = start(second)
             stay(unit)
-        return running.result(PATIENCE_SECONDS)
+        return running.result(TIMEOUT_SECONDS)
 
 
 @contextmanager
@@ -539,6 +539,6 @@ def until_it_waits(deployment: Deployment, running: Future[T]) -> None:
     if waiting is None:
         wait([running], ARRIVAL_SECONDS)
         return
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + TIMEOUT_SECONDS
     while not waiting() and not wait([running], POLL_SECONDS).done:
         assert time.monotonic() < end, "the second writer neither ended nor waited"

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AccessAppendContract", "AccessInsertContract", "AccessPutContract", "AccessUnreadableContract"]
 
-RIVALS: Final = 8
+CONCURRENCY: Final = 8
 ORPHANS: Final = [owner_case for owner_case in OWNER_CASES if owner_case.factory.entity.parent is not None]
 ROOTS: Final = [
     owner_case
@@ -100,7 +100,9 @@ class AccessInsertContract(AccessCases):
         assert workspace.get(factory, dataset) == row
 
     @each_root
-    def test_a_key_of_somebody_else_is_taken(self, workspace: AccessWorkspace, owner_case: OwnerCase) -> None:
+    def test_a_key_of_another_tenant_is_taken(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
+    ) -> None:
         dataset, factory = workspace.of(owner_case), owner_case.factory
         (row,) = factory.fill(workspace.access, dataset, 1)
         with pytest.raises(DuplicateError):
@@ -157,7 +159,9 @@ class AccessInsertContract(AccessCases):
                 write(factory.entity, workspace.elsewhere.owner, factory.row(workspace.elsewhere))
         assert workspace.stored(factory, dataset) == []
 
-    def test_of_an_absent_parent_and_a_taken_key_the_parent_is_told(self, workspace: AccessWorkspace) -> None:
+    def test_of_an_absent_parent_and_a_taken_key_the_parent_is_reported(
+        self, workspace: AccessWorkspace
+    ) -> None:
         (held,) = EVENT.fill(workspace.access, workspace.dataset, 1)
         orphan = EVENT.row(workspace.dataset, note_id=workspace.dataset.text(7))
         for scope in (workspace.dataset.owner, ALL_TENANTS):
@@ -185,7 +189,7 @@ class AccessInsertContract(AccessCases):
                 write(PLACES, workspace.dataset.owner, NOTE.row(workspace.dataset))
 
     @each_sample
-    def test_of_rivals_inserting_one_key_exactly_one_wins(
+    def test_of_concurrent_inserts_of_one_key_exactly_one_wins(
         self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
     ) -> None:
         factory.store_parents(workspace.access, workspace.dataset)
@@ -194,17 +198,19 @@ class AccessInsertContract(AccessCases):
             row = factory.row(workspace.dataset) if number % 2 else factory.changed(workspace.dataset)
             return access.insert(factory.entity, workspace.dataset.owner, row)
 
-        results = workspace.race(insert, range(RIVALS))
-        assert outcomes(results) == {"DuplicateError": RIVALS - 1, "ok": 1}
+        results = workspace.race(insert, range(CONCURRENCY))
+        assert outcomes(results) == {"DuplicateError": CONCURRENCY - 1, "ok": 1}
         assert workspace.get(factory, workspace.dataset) in results
 
-    def test_of_rivals_inserting_one_unique_value_exactly_one_wins(self, workspace: AccessWorkspace) -> None:
+    def test_of_concurrent_inserts_of_one_unique_value_exactly_one_wins(
+        self, workspace: AccessWorkspace
+    ) -> None:
         def insert(access: Access, number: int) -> object:
             row = NOTE.row(workspace.dataset, 3 * number, title="one title")
             return access.insert(NOTES, workspace.dataset.owner, row)
 
-        results = workspace.race(insert, range(RIVALS))
-        assert outcomes(results) == {"DuplicateError": RIVALS - 1, "ok": 1}
+        results = workspace.race(insert, range(CONCURRENCY))
+        assert outcomes(results) == {"DuplicateError": CONCURRENCY - 1, "ok": 1}
         assert len(workspace.stored(NOTE, workspace.dataset, Equals("title", "one title"))) == 1
 
 
@@ -255,7 +261,7 @@ class AccessPutContract(AccessCases):
         assert workspace.get(factory, workspace.dataset) == row
 
     @each_root
-    def test_a_row_of_somebody_else_is_not_replaced(
+    def test_a_row_of_another_tenant_is_not_replaced(
         self, workspace: AccessWorkspace, owner_case: OwnerCase
     ) -> None:
         dataset, factory = workspace.of(owner_case), owner_case.factory
@@ -288,7 +294,7 @@ class AccessPutContract(AccessCases):
         assert workspace.stored(DEVICE, workspace.dataset, Equals("spotCount", 0)) == []
 
     @pytest.mark.parametrize("factory", [PLACE, COUNTER, DEVICE], ids=lambda factory: factory.entity.name)
-    def test_rivals_putting_one_row_all_succeed(
+    def test_concurrent_puts_of_one_row_all_succeed(
         self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
     ) -> None:
         rows = [factory.row(workspace.dataset), factory.changed(workspace.dataset)]
@@ -296,13 +302,13 @@ class AccessPutContract(AccessCases):
         def put(access: Access, number: int) -> Row[CanonicalModel]:
             return access.put(factory.entity, workspace.dataset.owner, rows[number % 2])
 
-        assert outcomes(workspace.race(put, range(RIVALS))) == {"ok": RIVALS}
+        assert outcomes(workspace.race(put, range(CONCURRENCY))) == {"ok": CONCURRENCY}
         assert workspace.get(factory, workspace.dataset) in rows
 
 
 AnySample = RowFactory[CanonicalModel]
 
-APPENDING_RIVALS: Final = 6
+APPENDING_CONCURRENCY: Final = 6
 LOGS: Final = [owner_case for owner_case in OWNER_CASES if owner_case.factory.entity.sequence is not None]
 each_owned_log = pytest.mark.parametrize("owner_case", LOGS, ids=str)
 
@@ -344,7 +350,7 @@ class AccessAppendContract(AccessCases):
         ]
         assert workspace.stored(factory, dataset) == by_key(factory.entity, [*first, *second])
 
-    def test_a_number_that_is_taken_out_of_sight_is_told_of_the_entry(
+    def test_a_number_taken_by_an_invisible_row_is_reported_for_the_entry(
         self, workspace: AccessWorkspace
     ) -> None:
         dataset = workspace.dataset
@@ -514,7 +520,7 @@ class AccessAppendContract(AccessCases):
 
     @each_owned_log
     @needs_transactions
-    def test_rivals_share_the_numbers_of_a_log(
+    def test_concurrent_appends_share_the_numbers_of_a_log(
         self, workspace: AccessWorkspace, owner_case: OwnerCase
     ) -> None:
         dataset, factory = workspace.of(owner_case), owner_case.factory
@@ -524,12 +530,12 @@ class AccessAppendContract(AccessCases):
             rows = unnumbered(factory, dataset, [2 * number, 2 * number + 1])
             return sequences(access.append(factory.entity, parent_of(factory, dataset), rows))
 
-        results = workspace.race(append, range(APPENDING_RIVALS))
-        assert outcomes(results) == {"ok": APPENDING_RIVALS}
+        results = workspace.race(append, range(APPENDING_CONCURRENCY))
+        assert outcomes(results) == {"ok": APPENDING_CONCURRENCY}
         pairs = [result for result in results if isinstance(result, list)]
-        assert sorted(pairs) == [[number, number + 1] for number in range(1, 2 * APPENDING_RIVALS, 2)]
+        assert sorted(pairs) == [[number, number + 1] for number in range(1, 2 * APPENDING_CONCURRENCY, 2)]
         assert sorted(sequences(workspace.stored(factory, dataset))) == list(
-            range(1, 2 * APPENDING_RIVALS + 1)
+            range(1, 2 * APPENDING_CONCURRENCY + 1)
         )
 
     @pytest.mark.parametrize("factory", [ENTRY, LINE, EVENT], ids=lambda factory: factory.entity.name)
@@ -538,7 +544,7 @@ class AccessAppendContract(AccessCases):
     ) -> None:
         datasets = [
             Dataset(workspace.dataset.owner, f"{workspace.batch}{number}")
-            for number in range(APPENDING_RIVALS)
+            for number in range(APPENDING_CONCURRENCY)
         ]
         for dataset in datasets:
             factory.store_parents(workspace.access, dataset)
@@ -547,7 +553,7 @@ class AccessAppendContract(AccessCases):
             rows = unnumbered(factory, dataset, range(2))
             return sequences(access.append(factory.entity, parent_of(factory, dataset), rows))
 
-        assert workspace.race(append, datasets) == [[1, 2]] * APPENDING_RIVALS
+        assert workspace.race(append, datasets) == [[1, 2]] * APPENDING_CONCURRENCY
 
     def test_a_log_is_listed_from_a_number_on(self, workspace: AccessWorkspace) -> None:
         for factory, entity in ((ENTRY, ENTRIES), (LINE, LINES)):
@@ -580,7 +586,7 @@ class AccessUnreadableContract(AccessCases):
     amends_unreadable: ClassVar[bool] = True
 
     @each_changed
-    def test_a_row_that_nobody_can_read_is_replaced_where_the_ref_says_so(
+    def test_an_unreadable_row_is_replaced_where_the_ref_says_so(
         self, workspace: AccessWorkspace, owner_case: OwnerCase
     ) -> None:
         factory, dataset = owner_case.factory, workspace.of(owner_case)
@@ -600,9 +606,7 @@ class AccessUnreadableContract(AccessCases):
         assert rule.given == (wanted,)
 
     @each_changed
-    def test_put_replaces_a_row_that_nobody_can_read(
-        self, workspace: AccessWorkspace, owner_case: OwnerCase
-    ) -> None:
+    def test_put_replaces_an_unreadable_row(self, workspace: AccessWorkspace, owner_case: OwnerCase) -> None:
         factory, dataset = owner_case.factory, workspace.of(owner_case)
         factory.fill(workspace.access, dataset, 1)
         poison(workspace, factory, dataset)
@@ -611,7 +615,7 @@ class AccessUnreadableContract(AccessCases):
         assert workspace.get(factory, dataset) == wanted
 
     @each_layout
-    def test_a_list_over_all_tenants_names_a_row_that_nobody_can_read(
+    def test_a_list_over_all_tenants_names_an_unreadable_row(
         self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
     ) -> None:
         entity, dataset = factory.entity, workspace.dataset
@@ -626,7 +630,7 @@ class AccessUnreadableContract(AccessCases):
             workspace.access.page(entity, query_of(entity, dataset))
 
     @each_layout
-    def test_a_foreign_row_that_nobody_can_read_stays_as_it_is(
+    def test_an_unreadable_foreign_row_stays_as_it_is(
         self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
     ) -> None:
         dataset, probe = workspace.elsewhere, workspace.deployment.probe
@@ -677,7 +681,7 @@ class AccessUnreadableContract(AccessCases):
         assert workspace.stored(factory, dataset) == by_key(entity, [*free, *others])
 
     @each_layout
-    def test_fields_of_a_row_that_nobody_can_read_are_set(
+    def test_fields_of_an_unreadable_row_are_set(
         self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel]
     ) -> None:
         entity, dataset, probe = factory.entity, workspace.dataset, workspace.deployment.probe

@@ -86,7 +86,7 @@ class BulkContract(BulkCases, capability="bulk"):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def to_spoil(cls, backend_factory: BackendFactory) -> Iterator[Workspace]:
+    def mutable_workspace(cls, backend_factory: BackendFactory) -> Iterator[Workspace]:
         """Fill a tenant in which each entity has one test that may change its rows."""
         with backend_factory(cls.module.module) as deployment, deployment.open() as storage:
             workspace = cls.workspace_class(deployment, storage)
@@ -154,8 +154,10 @@ class BulkContract(BulkCases, capability="bulk"):
         assert len(found) == len(set(found)) == filled.count(entity)
 
     @each_entity
-    def test_nothing_is_covered_by_one_unbounded_range(self, apart: Workspace, entity: Entity) -> None:
-        bulk, tenant = apart.storage.bulk, apart.tenant
+    def test_nothing_is_covered_by_one_unbounded_range(
+        self, exclusive_workspace: Workspace, entity: Entity
+    ) -> None:
+        bulk, tenant = exclusive_workspace.storage.bulk, exclusive_workspace.tenant
         assert list(bulk.cut(entity, 10, tenant_id=owner_in(entity, tenant))) == [EVERYTHING]
         assert records_of(bulk, entity, EVERYTHING, tenant) == []
 
@@ -210,9 +212,7 @@ class BulkContract(BulkCases, capability="bulk"):
         assert list(contents(bulk, entity, filled.tenant)) == list(expected)
 
     @each_entity
-    def test_fetch_finds_single_rows_and_leaves_out_the_others(
-        self, filled: Workspace, entity: Entity
-    ) -> None:
+    def test_fetch_finds_single_rows_and_skips_the_others(self, filled: Workspace, entity: Entity) -> None:
         bulk = filled.storage.bulk
         rows = contents(bulk, entity, filled.tenant)
         wanted = [key for key in list(rows)[::2] if key is not None]
@@ -266,9 +266,9 @@ class BulkContract(BulkCases, capability="bulk"):
 
     @each_entity
     def test_a_broken_row_is_exported_with_its_reason_and_still_scanned(
-        self, to_spoil: Workspace, entity: Entity
+        self, mutable_workspace: Workspace, entity: Entity
     ) -> None:
-        workspace, bulk = to_spoil, to_spoil.storage.bulk
+        workspace, bulk = mutable_workspace, mutable_workspace.storage.bulk
         before = contents(bulk, entity, workspace.tenant)
         broken = next(iter(before))
         assert broken is not None
@@ -427,14 +427,14 @@ class RangeWriterContract(CopyContract, capability="bulk_target"):
     @of_tenants
     @needs("transactions")
     def test_rows_of_any_entity_change_with_the_range(self, workspace: Workspace) -> None:
-        beside = [item for item in self.module.of_tenants if item.entity.parent is None][-1]
-        model = beside.small(workspace.tenant, workspace.id("beside"))
+        additional = [item for item in self.module.of_tenants if item.entity.parent is None][-1]
+        model = additional.small(workspace.tenant, workspace.id("beside"))
         with workspace.storage.bulk.writer(self.entity) as writer:
             writer.flush()
-            writer.access.insert(beside.entity, ALL_TENANTS, beside.row(workspace.tenant, model))
-            assert workspace.count(beside.entity) == 0
+            writer.access.insert(additional.entity, ALL_TENANTS, additional.row(workspace.tenant, model))
+            assert workspace.count(additional.entity) == 0
             writer.commit()
-        assert beside.found(workspace.storage.unbound, workspace.tenant, model) == model
+        assert additional.found(workspace.storage.unbound, workspace.tenant, model) == model
 
 
 def written(workspace: Workspace, entity: Entity, records: Sequence[Record]) -> ImportOutcome:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinstore.access.protocol import Moment, Ref, Rows
+from twinstore.access.protocol import Ref, Rows, ServerClock
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import NO_TENANT, TenancyKind, Tenant, Tenants
 from twinstore.clock import FixedClock
@@ -117,27 +117,27 @@ class CapabilitiesContract(Contract):
             bare.open(expiring=True) as storage,
         ):
             storage.initializer.ensure_migrations()
-            told = [
+            observed = [
                 entity
                 for entity in self.module.entities
                 if entity.retention is not None and bare.probe.removes_expired(entity)
             ]
-            assert bool(told) is storage.capabilities.server_ttl
+            assert bool(observed) is storage.capabilities.server_ttl
 
     def test_the_server_checks_the_tenant_exactly_when_declared(self, workspace: Workspace) -> None:
         for owner in (workspace, workspace.elsewhere):
             self.store_one_of_each(owner)
         for entity in self.module.entities:
             if entity.tenancy.kind in {TenancyKind.REQUIRED, TenancyKind.PARENT}:
-                shown = workspace.probe.shown_to(workspace.tenant, entity)
+                visible = workspace.probe.shown_to(workspace.tenant, entity)
                 declared = workspace.storage.capabilities.row_level_security
-                assert shown == (workspace.count(entity) if declared else None)
+                assert visible == (workspace.count(entity) if declared else None)
 
     def test_a_clock_outside_the_client_judges_exactly_when_declared(self, workspace: Workspace) -> None:
-        told: list[datetime] = []
+        observed: list[datetime] = []
 
-        def ask(rows: Rows, now: Moment) -> Rows:
-            told.append(now())
+        def record_now(rows: Rows, now: ServerClock) -> Rows:
+            observed.append(now())
             return rows
 
         entity = self.module.entities[0]
@@ -147,8 +147,8 @@ class CapabilitiesContract(Contract):
         with workspace.deployment.open_module(
             by_access(self.module.module), clock=FixedClock(instant)
         ) as backend:
-            backend.repositories.change([ref], ask)
-        assert (told[-1] != instant) is workspace.storage.capabilities.server_clock
+            backend.repositories.change([ref], record_now)
+        assert (observed[-1] != instant) is workspace.storage.capabilities.server_clock
 
     @where(tells_changes)
     def test_changes_can_be_followed_exactly_when_declared(self, workspace: Workspace) -> None:

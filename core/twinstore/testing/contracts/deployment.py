@@ -144,7 +144,7 @@ class InitializerContract(Contract):
             probe.tamper_migration(name)
             assert initializer.ensure_migrations().applied == ()
 
-    def test_rivals_apply_each_migration_once(self, bare: Deployment) -> None:
+    def test_concurrent_initializers_apply_each_migration_once(self, bare: Deployment) -> None:
         with ExitStack() as stack:
             storages = [stack.enter_context(bare.open()) for _ in range(4)]
             reports = race(
@@ -180,8 +180,8 @@ class InitializerContract(Contract):
                 assert_refused(storage, "bulk")
                 return
             bulk = storage.bulk
-            assert [item.entity for item in bulk.survey()] == [entity.name for entity in bulk.entities()]
-            for entity, found in zip(bulk.entities(), bulk.survey(), strict=True):
+            assert [item.entity for item in bulk.inventory()] == [entity.name for entity in bulk.entities()]
+            for entity, found in zip(bulk.entities(), bulk.inventory(), strict=True):
                 assert found.present == (not storage.initializer.status())
                 assert (bulk.counts(entity), list(bulk.cut(entity, 1))) == ({}, [KeyRange()])
                 key = absent_key(entity)
@@ -194,7 +194,7 @@ class InitializerContract(Contract):
 
     @needs("bulk")
     def test_a_migrated_store_is_read_without_a_warning(self, workspace: Workspace) -> None:
-        assert [(item.present, item.warnings) for item in workspace.storage.bulk.survey()] == [
+        assert [(item.present, item.warnings) for item in workspace.storage.bulk.inventory()] == [
             (True, ()) for _ in workspace.storage.bulk.entities()
         ]
 

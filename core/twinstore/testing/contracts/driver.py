@@ -19,7 +19,7 @@ from twinstore.testing.contracts.access_reading import (
     AccessKeysContract,
     AccessListContract,
 )
-from twinstore.testing.contracts.access_units import AccessRivalContract, AccessUnitContract
+from twinstore.testing.contracts.access_units import AccessConcurrencyContract, AccessUnitContract
 from twinstore.testing.contracts.access_writing import (
     AccessAppendContract,
     AccessInsertContract,
@@ -69,7 +69,7 @@ class AccessContract(
     AccessMarkContract,
     AccessAppendContract,
     AccessRemoveContract,
-    AccessRivalContract,
+    AccessConcurrencyContract,
     AccessUnreadableContract,
     AccessUnitContract,
 ):
@@ -153,11 +153,11 @@ class DriverContract:
         owned = (kit.module for kit in kits.values() if issubclass(kit, Contract) and kit.module.of_tenants)
         examples = next(owned, None)
         if examples is not None:
-            told = "What is kept of copies."
-            found["TestCopies"] = named("TestCopies", CopyStateContract, told, module=examples)
+            doc = "What is kept of copies."
+            found["TestCopies"] = named("TestCopies", CopyStateContract, doc, module=examples)
         return found
 
 
-def named(name: str, contract: type[object], told: str, **attributes: object) -> type[object]:
+def named(name: str, contract: type[object], doc: str, **attributes: object) -> type[object]:
     """Return a contract under a name by which pytest collects it."""
-    return type(name, (contract,), {"__doc__": told, "__module__": __name__, **attributes})
+    return type(name, (contract,), {"__doc__": doc, "__module__": __name__, **attributes})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DecodingContract", "StoreErrorContract"]
 
 # Shorter lines are words that any message may need.
-TELLING: Final = 12
+MIN_REVEALING_LENGTH: Final = 12
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
@@ -41,25 +41,27 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
         error = cause
 
 
-def assert_silent(error: TwinstoreError) -> None:
+def assert_reveals_nothing(error: TwinstoreError) -> None:
     """Assert that a message repeats nothing of what the client library or the server said of a row."""
     for cause in causes_of(error):
         for line in str(cause).splitlines():
-            said = line.strip()
-            assert len(said) < TELLING or said not in error.message
+            fragment = line.strip()
+            assert len(fragment) < MIN_REVEALING_LENGTH or fragment not in error.message
 
 
 class StoreErrorContract(Contract):
     """Every failure of the store is one of ours."""
 
     @each("name", lambda kit: kit.fatal_steps())
-    def test_a_taken_value_is_told_in_the_words_of_the_library(self, workspace: Workspace, name: str) -> None:
+    def test_a_taken_value_is_reported_in_the_words_of_the_library(
+        self, workspace: Workspace, name: str
+    ) -> None:
         one_of_each = self.store_one_of_each(workspace)
         self.store_one_of_each(workspace.elsewhere)
         with pytest.raises(DuplicateError) as refusal:
             self.fatal_steps()[name](workspace.storage.unbound, workspace, one_of_each)
         assert refusal.value.driver == workspace.storage.driver
-        assert_silent(refusal.value)
+        assert_reveals_nothing(refusal.value)
 
     @each_example
     def test_a_row_of_another_form_is_undecodable_and_says_why_in_its_cause(
@@ -124,11 +126,11 @@ class DecodingContract(Contract):
         try:
             answer = touch.call(workspace.storage.unbound, workspace.tenant, one_of_each)
         except DocumentDecodeError as problem:
-            assert not touch.over_all
+            assert not touch.all_tenants
             entity, named, text = problem.entity, str(problem.key), problem.message
             in_text = True
         else:
-            assert touch.over_all
+            assert touch.all_tenants
             assert isinstance(answer, Page)
             (row,) = answer.undecodable
             entity, named, text = row.entity, row.key, row.reason
@@ -156,7 +158,7 @@ class DecodingContract(Contract):
         else:
             assert example.found(session, tenant, other) == other
 
-    def test_a_broken_row_of_another_tenant_disturbs_nobody(self, workspace: Workspace) -> None:
+    def test_a_broken_row_of_another_tenant_affects_no_one(self, workspace: Workspace) -> None:
         one_of_each = self.store_one_of_each(workspace)
         theirs = self.store_one_of_each(workspace.elsewhere)
         for entity, key in theirs.keys:

@@ -46,7 +46,7 @@ def has_text(entity: Entity) -> bool:
     return any(part.type is KeyType.TEXT and part.field != entity.tenant_field for part in entity.key_parts)
 
 
-def ask(workspace: Workspace, example: Example, lookup: Lookup, value: Value) -> object:
+def look_up(workspace: Workspace, example: Example, lookup: Lookup, value: Value) -> object:
     """Ask the repository of an entity for the row of some values."""
     return lookup(getattr(workspace.storage.unbound, example.repository), workspace.tenant, value)
 
@@ -66,11 +66,13 @@ def replaced(value: Value, field: str, bad: object) -> Value:
     return lambda name: bad if name == field else value(name)
 
 
-def asked_by(lookup: Lookup) -> list[tuple[str, str, str]]:
+def arguments_of(lookup: Lookup) -> list[tuple[str, str, str]]:
     """Return parameter, field and annotation of the arguments of a look-up other than the tenant."""
     kinds = zip(lookup.method.positional, lookup.method.kinds, strict=True)
-    told = [(parameter, kind) for parameter, kind in kinds if parameter != TENANT]
-    return [(parameter, field, kind) for (parameter, kind), field in zip(told, lookup.fields, strict=True)]
+    parameters = [(parameter, kind) for parameter, kind in kinds if parameter != TENANT]
+    return [
+        (parameter, field, kind) for (parameter, kind), field in zip(parameters, lookup.fields, strict=True)
+    ]
 
 
 class KeyedRepositoryContract(Contract):
@@ -93,8 +95,8 @@ class KeyedRepositoryContract(Contract):
         assert example.store(workspace.storage.unbound, workspace.tenant, model) == model
         value = example.value(workspace.tenant, model)
         for lookup in example.lookups:
-            assert ask(workspace, example, lookup, value) == model
-            assert ask(workspace, example, lookup, changed(value, " {} ")) == model
+            assert look_up(workspace, example, lookup, value) == model
+            assert look_up(workspace, example, lookup, changed(value, " {} ")) == model
         assert_stored(workspace, example.entity, example.key(workspace.tenant, model), model)
 
     @each_example
@@ -105,10 +107,10 @@ class KeyedRepositoryContract(Contract):
         value = example.value(workspace.tenant, example.small(workspace.tenant, workspace.id("missing")))
         for lookup in example.lookups:
             if not lookup.required:
-                assert ask(workspace, example, lookup, value) is None
+                assert look_up(workspace, example, lookup, value) is None
                 continue
             with pytest.raises(NotFoundError) as absence:
-                ask(workspace, example, lookup, changed(value, " {} "))
+                look_up(workspace, example, lookup, changed(value, " {} "))
             owner = [workspace.tenant] if example.entity.tenant_field in example.entity.key else []
             wanted = ":".join([*owner, *(str(value(name)) for name in lookup.fields)])
             assert (absence.value.entity, absence.value.key) == (example.name, wanted)
@@ -124,10 +126,10 @@ class KeyedRepositoryContract(Contract):
             if lookup.method.names_tenant:
                 if lookup.required:
                     with pytest.raises(NotFoundError):
-                        ask(workspace, example, lookup, value)
+                        look_up(workspace, example, lookup, value)
                 else:
-                    assert ask(workspace, example, lookup, value) is None
-                assert ask(workspace.elsewhere, example, lookup, value) == model
+                    assert look_up(workspace, example, lookup, value) is None
+                assert look_up(workspace.elsewhere, example, lookup, value) == model
 
     @each_with_text
     def test_keys_that_only_look_alike_are_different_keys(
@@ -138,17 +140,19 @@ class KeyedRepositoryContract(Contract):
             twin = example.small(workspace.tenant, workspace.id(f"{number}{other}"))
             for lookup in example.lookups:
                 if not lookup.required:
-                    assert ask(workspace, example, lookup, example.value(workspace.tenant, model)) == model
-                    assert ask(workspace, example, lookup, example.value(workspace.tenant, twin)) is None
+                    assert (
+                        look_up(workspace, example, lookup, example.value(workspace.tenant, model)) == model
+                    )
+                    assert look_up(workspace, example, lookup, example.value(workspace.tenant, twin)) is None
 
     @each_example
     def test_an_unacceptable_key_is_named_and_refused(self, workspace: Workspace, example: Example) -> None:
         value = example.value(workspace.tenant, example.small(workspace.tenant, workspace.id("a")))
         for lookup in example.lookups:
-            for parameter, field, kind in asked_by(lookup):
+            for parameter, field, kind in arguments_of(lookup):
                 for bad in BAD_IDS[kind]:
                     with pytest.raises(ValidationError, match=parameter):
-                        ask(workspace, example, lookup, replaced(value, field, bad))
+                        look_up(workspace, example, lookup, replaced(value, field, bad))
 
     @each_example
     def test_a_second_storage_finds_the_row(self, workspace: Workspace, example: Example) -> None:

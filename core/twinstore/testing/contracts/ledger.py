@@ -20,11 +20,11 @@ from twinstore.testing.base import CopyContract, needs, of_tenants
 from twinstore.testing.copying import (
     HOUR,
     TALLY,
+    check_owned,
     claimed,
     copied,
     entity_of,
     finished,
-    held,
     in_the_end,
     ledger_of,
     ranges_at,
@@ -152,7 +152,9 @@ class LedgerContract(CopyContract, capability="bulk_target"):
 
     @of_tenants
     @needs("transactions")
-    def test_an_expired_lease_is_regained_until_somebody_has_taken_it(self, workspace: Workspace) -> None:
+    def test_an_expired_lease_is_regained_until_another_worker_has_taken_it(
+        self, workspace: Workspace
+    ) -> None:
         ledger, job_id = started_job(workspace)
         first = ledger.acquire(job_id, "first", timedelta(milliseconds=1))
         in_the_end(lambda: True if ledger.lease(job_id) is None else None)
@@ -276,7 +278,7 @@ class LedgerContract(CopyContract, capability="bulk_target"):
         claim = taken(ledger, lease.job_id, self.entity.name)
         with workspace.storage.bulk.writer(self.entity) as writer:
             writer.flush()
-            ledger.note(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
+            ledger.store_lines(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
             ledger.finish(writer.access, claim, TALLY)
             writer.commit()
         ledger.complete(lease)
@@ -291,7 +293,7 @@ class LedgerContract(CopyContract, capability="bulk_target"):
 
     @of_tenants
     @needs("transactions")
-    def test_of_rivals_for_a_lease_exactly_one_wins(self, workspace: Workspace) -> None:
+    def test_of_concurrent_requests_for_a_lease_exactly_one_wins(self, workspace: Workspace) -> None:
         _, job_id = started_job(workspace)
         results = workspace.race(
             lambda storage, holder: ledger_of(storage).acquire(job_id, holder, HOUR), "abcdef"
@@ -300,7 +302,7 @@ class LedgerContract(CopyContract, capability="bulk_target"):
 
     @of_tenants
     @needs("transactions")
-    def test_rivals_starting_a_job_start_the_same(self, workspace: Workspace) -> None:
+    def test_concurrent_starts_of_a_job_start_the_same(self, workspace: Workspace) -> None:
         job_id = unique("job")
         results = workspace.race(
             lambda storage, second: ledger_of(storage).start(job_id, SETTINGS, at(second)), range(6)
@@ -316,7 +318,7 @@ class LedgerContract(CopyContract, capability="bulk_target"):
         ledger = ledger_of(workspace.storage)
         lease = started(ledger, self.entity, RANGES[:2])
         claims = [taken(ledger, lease.job_id, self.entity.name) for _ in range(2)]
-        expected = [noted(workspace, claim) for claim in reversed(claims)]
+        expected = [recorded_lines(workspace, claim) for claim in reversed(claims)]
         bad, conflicts = zip(*reversed(expected), strict=True)
         assert list(ledger.quarantined(lease.job_id)) == [line for lines in bad for line in lines]
         assert list(ledger.conflicts(lease.job_id)) == [line for lines in conflicts for line in lines]
@@ -331,7 +333,7 @@ class LedgerContract(CopyContract, capability="bulk_target"):
         claim = claimed(ledger, self.entity)
         with workspace.storage.bulk.writer(self.entity) as writer:
             writer.flush()
-            ledger.note(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
+            ledger.store_lines(writer.access, claim, [quarantine_line(claim, 1)], [conflict_line(claim, 1)])
         assert [*ledger.quarantined(claim.job_id), *ledger.conflicts(claim.job_id)] == []
 
     @of_tenants
@@ -343,13 +345,13 @@ class LedgerContract(CopyContract, capability="bulk_target"):
         lines += [quarantine_line(claim, number, raw=None, key=None) for number in range(2, 50)]
         with workspace.storage.bulk.writer(self.entity) as writer:
             writer.flush()
-            ledger.note(writer.access, claim, lines, ())
+            ledger.store_lines(writer.access, claim, lines, ())
             ledger.finish(writer.access, claim, TALLY)
             writer.commit()
         assert list(ledger.quarantined(claim.job_id)) == lines
 
 
-def noted(workspace: Workspace, claim: Claim) -> tuple[list[QuarantineLine], list[ConflictLine]]:
+def recorded_lines(workspace: Workspace, claim: Claim) -> tuple[list[QuarantineLine], list[ConflictLine]]:
     """Finish a range with lines; return them in order."""
     bad = [
         quarantine_line(claim, 1, 0, tenant=":none", key='["a",1]'),
@@ -360,7 +362,7 @@ def noted(workspace: Workspace, claim: Claim) -> tuple[list[QuarantineLine], lis
     with workspace.storage.bulk.writer(entity_of(workspace, claim)) as writer:
         writer.flush()
         ledger = ledger_of(workspace.storage)
-        ledger.note(writer.access, claim, iter(bad), iter(conflicts))
+        ledger.store_lines(writer.access, claim, iter(bad), iter(conflicts))
         ledger.finish(writer.access, claim, TALLY)
         writer.commit()
     return bad, conflicts
@@ -388,7 +390,7 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
 
     @of_tenants
     @needs("transactions")
-    def test_rivals_take_different_ranges(self, workspace: Workspace) -> None:
+    def test_concurrent_workers_take_different_ranges(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
         job_id = started(ledger, self.entity, ranges_at("abcde")).job_id
         results = workspace.race(
@@ -435,29 +437,29 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
         ledger = ledger_of(workspace.storage)
         job_id = started(ledger, self.entity).job_id
         ledger.take(job_id, "works", self.entity.name, timedelta(milliseconds=1))
-        ledger.beat(job_id, "works", HOUR)
+        ledger.heartbeat(job_id, "works", HOUR)
         assert ledger.take(job_id, "other", self.entity.name, HOUR) is None
         assert [item.worker for item in ledger.ranges(job_id)] == ["works"]
 
     @of_tenants
     @needs("transactions")
-    def test_whoever_was_overtaken_finishes_nothing(self, workspace: Workspace) -> None:
+    def test_an_overtaken_worker_finishes_nothing(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
         claim = claimed(ledger, self.entity)
-        thief = take_over(ledger, claim)
-        for stale in (claim, replace(thief, worker=claim.worker)):
+        successor = take_over(ledger, claim)
+        for stale in (claim, replace(successor, worker=claim.worker)):
             with pytest.raises(LeaseLostError) as refusal:
                 finished(workspace, stale)
             assert refusal.value.key == claim.worker
             with pytest.raises(LeaseLostError):
-                held(workspace, stale)
+                check_owned(workspace, stale)
         assert states(ledger, claim.job_id) == [RangeState.COPYING]
-        finished(workspace, thief)
+        finished(workspace, successor)
         assert states(ledger, claim.job_id) == [RangeState.LIVE]
 
     @of_tenants
     @needs("transactions")
-    def test_a_worker_of_the_same_name_is_told_apart_by_its_fence(self, workspace: Workspace) -> None:
+    def test_a_worker_of_the_same_name_is_distinguished_by_its_fence(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
         old = claimed(ledger, self.entity)
         assert ledger.give_back(old) is RangeState.PENDING
@@ -552,7 +554,7 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
 
     @of_tenants
     @needs("transactions")
-    def test_busy_commits_keep_nobody_from_renewing_the_lease(self, workspace: Workspace) -> None:
+    def test_busy_commits_do_not_prevent_renewing_the_lease(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
         ranges = ranges_at(map(str, range(BUSY_COMMITS - 1)))
         lease = started(ledger, self.entity, ranges)
@@ -563,7 +565,7 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
                 ledger.finish(writer.access, taken(ledger, lease.job_id, self.entity.name), TALLY)
             # Each of them holds whatever a commit locks.
             renewed = ledger.renew(lease, 2 * HOUR)
-            ledger.beat(lease.job_id, "copier", HOUR)
+            ledger.heartbeat(lease.job_id, "copier", HOUR)
             assert renewed.expires_at > lease.expires_at
             for writer in writers:
                 writer.commit()

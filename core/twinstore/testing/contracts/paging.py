@@ -213,7 +213,10 @@ class PagingContract(Contract):
         other = isolated_workspace.elsewhere
         listing.fill(isolated_workspace, DISORDER)
         listing.fill(other, DISORDER)
-        rows = [*listing.ranked(isolated_workspace, DISORDER), *listing.ranked(other, DISORDER)]
+        rows = [
+            *listing.with_sort_keys(isolated_workspace, DISORDER),
+            *listing.with_sort_keys(other, DISORDER),
+        ]
         expected = [label for _, label, _ in sorted(rows)]
         for limit in (1, 5, 28, 29):
             assert through(listing, isolated_workspace, limit) == expected

@@ -95,7 +95,7 @@ class TenancyContract(Contract):
             yield Guarded(workspace, cls.store_one_of_each(workspace))
 
     @pytest.fixture
-    def stranger(self, guarded: Guarded) -> Workspace:
+    def foreign_workspace(self, guarded: Guarded) -> Workspace:
         """Return a workspace on the deployment of the guarded tenant, with another one."""
         return self.workspace_class(guarded.workspace.deployment, guarded.workspace.storage)
 
@@ -107,60 +107,72 @@ class TenancyContract(Contract):
 
     @every_method
     def test_rows_of_another_tenant_do_not_exist(
-        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, foreign_workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        assert answer_of(call, stranger, unchanged.one_of_each) == call.answer
+        assert answer_of(call, foreign_workspace, unchanged.one_of_each) == call.answer
 
     @every_method
     def test_the_reserved_tenant_is_refused(
-        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, foreign_workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
         with pytest.raises((TenantScopeError, ValueError)):
-            call.invoke(stranger.storage.unbound, " system ", unchanged.one_of_each)
+            call.invoke(foreign_workspace.storage.unbound, " system ", unchanged.one_of_each)
 
     @every_method
     def test_an_unacceptable_tenant_is_refused(
-        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, foreign_workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
         for tenant in BAD_TENANTS:
             # A model with such a tenant cannot even be built, which is pydantic's ValueError.
             with pytest.raises((ValidationError, ValueError)):
-                call.invoke(stranger.storage.unbound, tenant, unchanged.one_of_each)
+                call.invoke(foreign_workspace.storage.unbound, tenant, unchanged.one_of_each)
 
     @every_method
     @needs("sessions")
     def test_a_session_admits_its_own_tenant_only(
-        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, foreign_workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with stranger.storage.sessions.open(stranger.tenant) as bound, pytest.raises(TenantScopeError):
+        with (
+            foreign_workspace.storage.sessions.open(foreign_workspace.tenant) as bound,
+            pytest.raises(TenantScopeError),
+        ):
             call.invoke(bound, unchanged.tenant, unchanged.one_of_each)
 
     @every_method
     @needs("transactions")
     def test_a_unit_admits_its_own_tenant_only_and_stays_usable(
-        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, foreign_workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with stranger.storage.transaction(stranger.tenant) as unit:
+        with foreign_workspace.storage.transaction(foreign_workspace.tenant) as unit:
             with pytest.raises(TenantScopeError):
                 call.invoke(unit, unchanged.tenant, unchanged.one_of_each)
-            model = self.store_typical(unit, stranger)
-        assert self.module.typical.found(stranger.storage.unbound, stranger.tenant, model) == model
+            model = self.store_typical(unit, foreign_workspace)
+        assert (
+            self.module.typical.found(foreign_workspace.storage.unbound, foreign_workspace.tenant, model)
+            == model
+        )
 
     @every_method
     @needs("sessions")
     def test_system_scope_admits_no_single_tenant(
-        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, foreign_workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with stranger.storage.sessions.open(purpose=PURPOSE) as bound, pytest.raises(TenantScopeError):
+        with (
+            foreign_workspace.storage.sessions.open(purpose=PURPOSE) as bound,
+            pytest.raises(TenantScopeError),
+        ):
             call.invoke(bound, unchanged.tenant, unchanged.one_of_each)
 
     @every_system_method
     @needs("sessions")
     def test_a_session_of_a_tenant_sees_no_others(
-        self, stranger: Workspace, unchanged: OtherTenant, call: TenantCall
+        self, foreign_workspace: Workspace, unchanged: OtherTenant, call: TenantCall
     ) -> None:
-        with stranger.storage.sessions.open(stranger.tenant) as bound, pytest.raises(TenantScopeError):
-            call.invoke(bound, stranger.tenant, unchanged.one_of_each)
+        with (
+            foreign_workspace.storage.sessions.open(foreign_workspace.tenant) as bound,
+            pytest.raises(TenantScopeError),
+        ):
+            call.invoke(bound, foreign_workspace.tenant, unchanged.one_of_each)
 
     @every_bound_method
     @needs("sessions")
@@ -196,9 +208,9 @@ class TenancyContract(Contract):
         names = [record.name for record in caplog.records if record.name != "twinstore.undecodable"]
         assert names == ["twinstore.system_scope"]
 
-    @each("example", lambda kit: kit.module.of_nobody)
+    @each("example", lambda kit: kit.module.without_tenant)
     @needs("sessions")
-    def test_rows_of_nobody_are_the_same_for_every_tenant(
+    def test_rows_without_a_tenant_are_the_same_for_every_tenant(
         self, workspace: Workspace, example: Example
     ) -> None:
         session, tenant = workspace.storage.unbound, workspace.tenant

@@ -180,7 +180,7 @@ class TransactionContract(Contract):
     @of_tenants
     @needs("transactions")
     @each("name", lambda kit: kit.fatal_steps())
-    def test_an_error_of_the_store_that_nobody_catches_comes_out_as_it_is(
+    def test_an_uncaught_error_of_the_store_is_raised_unchanged(
         self, workspace: Workspace, name: str
     ) -> None:
         one_of_each = self.store_one_of_each(workspace)
@@ -238,7 +238,7 @@ class TransactionContract(Contract):
     @of_tenants
     @needs("transactions")
     @pytest.mark.parametrize("attempts", [1, 2, 4])
-    def test_transact_gives_up_in_the_end(self, workspace: Workspace, attempts: int) -> None:
+    def test_transact_fails_after_the_last_attempt(self, workspace: Workspace, attempts: int) -> None:
         calls: list[int] = []
 
         def hopeless(unit: object) -> None:
@@ -346,9 +346,7 @@ class IsolationContract(Contract):
 
     @of_tenants
     @needs("transactions")
-    def test_units_of_two_storages_and_of_two_threads_stand_beside_each_other(
-        self, workspace: Workspace
-    ) -> None:
+    def test_units_of_two_storages_and_of_two_threads_are_independent(self, workspace: Workspace) -> None:
         def another(storage: AnyStorage, name: str) -> None:
             with storage.transaction(workspace.tenant) as unit:
                 self.store_typical(unit, workspace, name)
@@ -361,7 +359,7 @@ class IsolationContract(Contract):
 
 
 # Tried often enough for concurrent writers to meet: twenty rounds, each over fresh rows.
-RIVALS: Final = 4
+CONCURRENCY: Final = 4
 
 
 def rows_of_their_own(kit: type[Contract]) -> list[Example]:
@@ -379,20 +377,20 @@ class RaceContract(Contract):
     ) -> None:
         tenants = (workspace.tenant, workspace.foreign)
 
-        def store(storage: AnyStorage, rival: tuple[str, CanonicalModel]) -> str:
-            tenant, model = rival
+        def store(storage: AnyStorage, competitor: tuple[str, CanonicalModel]) -> str:
+            tenant, model = competitor
             example.store(storage.unbound, tenant, model)
             return tenant
 
-        def rivals(turn: int) -> list[tuple[str, CanonicalModel]]:
-            key = workspace.id(f"race {turn}")
-            return [(tenant, example.small(tenant, key)) for tenant in tenants * (RIVALS // 2)]
+        def competitors(round_number: int) -> list[tuple[str, CanonicalModel]]:
+            key = workspace.id(f"race {round_number}")
+            return [(tenant, example.small(tenant, key)) for tenant in tenants * (CONCURRENCY // 2)]
 
-        for turn, results in enumerate(workspace.rounds(store, rivals)):
+        for round_number, results in enumerate(workspace.rounds(store, competitors)):
             winners = {result for result in results if not isinstance(result, TwinstoreError)}
             assert len(winners) == (1 if example.shares_keys else 2)
             assert set(outcomes(results)) <= {"DuplicateError", "ok"}
-            models = dict(rivals(turn))
+            models = dict(competitors(round_number))
             for tenant in tenants:
                 shared = example.system_only and example.shares_keys
                 owner = next(iter(winners)) if shared else tenant

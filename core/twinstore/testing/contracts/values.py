@@ -211,7 +211,7 @@ def models_in(value: object) -> Iterator[CanonicalModel]:
             yield from models_in(item)
 
 
-def spoiled(model: CanonicalModel) -> Iterator[CanonicalModel]:
+def corrupted_copies(model: CanonicalModel) -> Iterator[CanonicalModel]:
     """Yield copies of a model in each of which one value, at any depth, is none that it may hold."""
     for place, inner in enumerate(models_in(model)):
         for name, value in inner.__dict__.items():
@@ -224,19 +224,21 @@ def spoiled(model: CanonicalModel) -> Iterator[CanonicalModel]:
                 yield copied
 
 
-def takers_of(example: Example, model: CanonicalModel) -> list[Method]:
+def methods_accepting(example: Example, model: CanonicalModel) -> list[Method]:
     """Return the methods that take the model of an entity."""
     return [
-        method for method in methods_of(example.protocol) if any(takes(kind, model) for kind in method.kinds)
+        method
+        for method in methods_of(example.protocol)
+        if any(accepts(kind, model) for kind in method.kinds)
     ]
 
 
-def takes(kind: str, model: CanonicalModel) -> bool:
+def accepts(kind: str, model: CanonicalModel) -> bool:
     """Whether a parameter of this annotation takes a model, or several of them."""
     return type(model).__name__ in WORD.findall(kind)
 
 
-def told(example: Example, method: Method, tenant: str, model: CanonicalModel) -> dict[str, object]:
+def arguments_of(example: Example, method: Method, tenant: str, model: CanonicalModel) -> dict[str, object]:
     """Return the arguments of a method that takes a model: the model, and values from it."""
     value = example.value(tenant, model)
     names = [name for name in method.positional if name not in {TENANT, LIMIT}]
@@ -247,7 +249,7 @@ def told(example: Example, method: Method, tenant: str, model: CanonicalModel) -
 
 def argument(kind: str, model: CanonicalModel, field: str, value: Value) -> object:
     """Return one argument."""
-    if takes(kind, model):
+    if accepts(kind, model):
         return [model] if kind.startswith("Sequence") else model
     if kind == "datetime":
         return at()
@@ -266,11 +268,11 @@ class UnvalidatedModelContract(Contract):
         repository = getattr(workspace.storage.unbound, example.repository)
         self.store_parents(workspace, example)
         model = example.rich(tenant, workspace.id("a"))
-        for method in takers_of(example, model):
-            for bad in (*spoiled(model), with_further_field(model)):
+        for method in methods_accepting(example, model):
+            for bad in (*corrupted_copies(model), with_further_field(model)):
                 arguments = {
                     name: bad if item is model else [bad] if item == [model] else item
-                    for name, item in told(example, method, tenant, model).items()
+                    for name, item in arguments_of(example, method, tenant, model).items()
                 }
                 with pytest.raises(ValidationError) as caught:
                     method.call(repository, tenant, (), **arguments)
@@ -285,8 +287,8 @@ class UnvalidatedModelContract(Contract):
         repository = getattr(workspace.storage.unbound, example.repository)
         self.store_parents(workspace, example)
         method, model = self.created(workspace, example)
-        strange = cast("CanonicalModel", odd(deepcopy(model)))
-        method.call(repository, tenant, (), **told(example, method, tenant, strange))
+        odd_model = cast("CanonicalModel", odd(deepcopy(model)))
+        method.call(repository, tenant, (), **arguments_of(example, method, tenant, odd_model))
         found = example.found(workspace.storage.unbound, tenant, model)
         assert isinstance(found, CanonicalModel)
         row = workspace.probe.read(example.entity, example.key(tenant, model))
@@ -332,11 +334,11 @@ class UnvalidatedModelContract(Contract):
 
         for build in (example.small, example.rich, varied):
             model = build(there.tenant, there.id("a"))
-            for method in takers_of(example, model):
+            for method in methods_accepting(example, model):
                 if method.name in CREATES:
                     with suppress(TwinstoreError):
                         method.call(
-                            repository, there.tenant, (), **told(example, method, there.tenant, model)
+                            repository, there.tenant, (), **arguments_of(example, method, there.tenant, model)
                         )
                         return method, build(workspace.tenant, workspace.id("a"))
         pytest.skip(f"{example.name} are stored by methods that take no model")

@@ -366,7 +366,7 @@ FILTERED_LISTINGS: Final = (
         name="schedules.list deleted",
         example=SCHEDULER_EXAMPLES.of(SCHEDULES),
         order="name id",
-        ask=deleted_page,
+        fetch_page=deleted_page,
         store=store_deleted,
         vary=deleted_schedule,
     ),
@@ -374,13 +374,13 @@ FILTERED_LISTINGS: Final = (
         name="runs.list filtered",
         example=SCHEDULER_EXAMPLES.of(RUNS),
         order="createdAt id",
-        ask=filtered_runs,
+        fetch_page=filtered_runs,
     ),
     Listing(
         name="audit.list filtered",
         example=SCHEDULER_EXAMPLES.of(AUDIT),
         order="-occurredAt id",
-        ask=filtered_records,
+        fetch_page=filtered_records,
     ),
 )
 
@@ -487,17 +487,17 @@ GRAPH_JOB_LISTINGS: Final = (
         name="graph_jobs.list_build_jobs",
         example=JOBS,
         order="-createdAt uuid",
-        ask=built,
+        fetch_page=built,
         vary=listed_build_job,
     ),
     Listing(
         name="graph_jobs.list_overlay_jobs",
         example=JOBS,
         order="-createdAt uuid",
-        ask=laid,
+        fetch_page=laid,
         vary=listed_overlay_job,
     ),
-    Listing(name="graph_job_store.list", example=JOBS, order="-createdAt uuid", ask=shown),
+    Listing(name="graph_job_store.list", example=JOBS, order="-createdAt uuid", fetch_page=shown),
 )
 
 

@@ -216,7 +216,7 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         remove="delete",
         markers=job_markers,
         drawn=drawn_jobs,
-        told={"job_id": lambda job: job.id},
+        parameter_values={"job_id": lambda job: job.id},
     ),
     example(
         entity=GRAPH_JOB_EVENTS,
@@ -229,6 +229,6 @@ EXAMPLES: Final[tuple[Example, ...]] = (
         vary=listed_graph_job_event,
         markers=event_markers,
         drawn=drawn_events,
-        told={"job_id": lambda event: event.payload.job.id},
+        parameter_values={"job_id": lambda event: event.payload.job.id},
     ),
 )

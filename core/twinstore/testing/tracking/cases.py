@@ -86,12 +86,19 @@ class TrackingCases(Contract):
     module = TRACKING_EXAMPLES
     workspace_class = TrackingWorkspace
     more_listings: ClassVar[tuple[Listing, ...]] = (
-        Listing(name="sessions of a project", example=OF_SESSIONS, order=LATEST, ask=sessions_of_project),
         Listing(
-            name="sessions by every filter", example=OF_SESSIONS, order=LATEST, ask=sessions_by_every_filter
+            name="sessions of a project", example=OF_SESSIONS, order=LATEST, fetch_page=sessions_of_project
         ),
-        Listing(name="tasks of a session", example=OF_TASKS, order=OLDEST, ask=tasks_of_session),
-        Listing(name="tasks by every filter", example=OF_TASKS, order=OLDEST, ask=tasks_by_every_filter),
+        Listing(
+            name="sessions by every filter",
+            example=OF_SESSIONS,
+            order=LATEST,
+            fetch_page=sessions_by_every_filter,
+        ),
+        Listing(name="tasks of a session", example=OF_TASKS, order=OLDEST, fetch_page=tasks_of_session),
+        Listing(
+            name="tasks by every filter", example=OF_TASKS, order=OLDEST, fetch_page=tasks_by_every_filter
+        ),
     )
     more_touches: ClassVar[tuple[Touch, ...]] = (
         Touch("list", SESSIONS, shown_sessions, repeatable=True),

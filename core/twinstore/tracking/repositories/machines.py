@@ -18,11 +18,11 @@ from twinstore.tracking.catalog import MACHINES, SESSIONS
 from twinstore.tracking.enums import MachineStatus
 from twinstore.tracking.machines import MachineAvailability, TrackingMachine, TrackingMachineRepository
 from twinstore.tracking.repositories.base import TrackingRepository
-from twinstore.tracking.repositories.placing import change_places
+from twinstore.tracking.repositories.slot_changes import change_slots
 from twinstore.tracking.rules import machines as rules
 from twinstore.tracking.rules import slots
 from twinstore.tracking.rules.records import created, touched
-from twinstore.tracking.rules.slots import Place
+from twinstore.tracking.rules.slots import SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from twinstore.access.query import Query
 
 # So many pages of machines one call of list_available reads while it finds any; then it says how to go on.
-MOST_TURNS: Final = 20
+MAX_ROUNDS: Final = 20
 
 
 class TrackingMachines(TrackingRepository, TrackingMachineRepository):
@@ -71,16 +71,16 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
         )
         self._scope()
 
-        def update(place: Place) -> Place | None:
-            stored = place.machines.get(key)
+        def update(state: SlotState) -> SlotState | None:
+            stored = state.machines.get(key)
             if stored is None:
                 return None
-            taken = slots.occupied(stored, place.sessions)
+            taken = slots.occupied(stored, state.sessions)
             after = rules.updated(stored, record, expected, taken)
-            return None if after == stored else Place({key: after})
+            return None if after == stored else SlotState({key: after})
 
         # With its sessions, because the slots that it offers are decided about.
-        return key in change_places(self._access, self._clock.now(), update, machine_id=key).machines
+        return key in change_slots(self._access, self._clock.now(), update, machine_id=key).machines
 
     @override
     def heartbeat(self, machine_id: str, now: datetime) -> TrackingMachine:
@@ -100,25 +100,25 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
         slot = None if docker_slot is None else count_argument(docker_slot, "docker_slot")
         self._scope()
 
-        def assign(place: Place) -> Place | None:
-            machine = required(place.machines.get(target), MACHINES, target, self.driver)
-            session = required(place.sessions.get(key), SESSIONS, key, self.driver)
-            return slots.assigned(place, session, machine, slot)
+        def assign(state: SlotState) -> SlotState | None:
+            machine = required(state.machines.get(target), MACHINES, target, self.driver)
+            session = required(state.sessions.get(key), SESSIONS, key, self.driver)
+            return slots.assigned(state, session, machine, slot)
 
-        place = change_places(self._access, self._clock.now(), assign, session_id=key, machine_id=target)
-        return place.machines[target]
+        state = change_slots(self._access, self._clock.now(), assign, session_id=key, machine_id=target)
+        return state.machines[target]
 
     @override
     def release_session(self, machine_id: str, session_id: str) -> TrackingMachine:
         target, key = id_argument(machine_id, "machine_id"), id_argument(session_id, "session_id")
         self._scope()
 
-        def release(place: Place) -> Place | None:
-            machine = required(place.machines.get(target), MACHINES, target, self.driver)
-            return slots.released(place, machine, key)
+        def release(state: SlotState) -> SlotState | None:
+            machine = required(state.machines.get(target), MACHINES, target, self.driver)
+            return slots.released(state, machine, key)
 
         # An unreadable session is released as well: this is how its machine gets rid of it.
-        place = change_places(
+        state = change_slots(
             self._access,
             self._clock.now(),
             release,
@@ -126,7 +126,7 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
             machine_id=target,
             needs_session=False,
         )
-        return place.machines[target]
+        return state.machines[target]
 
     @override
     def list_available(self, *, limit: int = 20, page_token: str | None = None) -> Page[MachineAvailability]:
@@ -135,22 +135,22 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
         wanted = query.limit
         found: tuple[MachineAvailability, ...] = ()
         broken: tuple[UndecodableRow, ...] = ()
-        turns = 0
+        rounds = 0
         # In turns: machines whose slots are all occupied take places on a page.
         while True:
             page = self._access.page(MACHINES, query)
-            turns += 1
+            rounds += 1
             available, unread = self._available(row.model for row in page)
             found += available
             broken = tuple(dict.fromkeys(broken + page.undecodable + unread))
             token = page.next_page_token
             if len(found) > wanted:
                 return replace(_cut(found[:wanted], query), undecodable=broken)
-            if token is None or len(found) == wanted or (found and turns >= MOST_TURNS):
+            if token is None or len(found) == wanted or (found and rounds >= MAX_ROUNDS):
                 return Page(found, token, broken)
             after = decode_token(token, query.entity, query.fingerprint, query.order)
             # Ever longer, because a short page of a long list of full machines would cost a turn for each.
-            query = replace(query, after=after, limit=min(2 * query.limit, queries.LONGEST_PAGE))
+            query = replace(query, after=after, limit=min(2 * query.limit, queries.MAX_PAGE))
 
     @override
     def delete(self, machine_id: str) -> bool:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.access.defaults import marked_in_portions
+from twinstore.access.defaults import mark_in_batches
 from twinstore.access.errors import required
 from twinstore.access.paging import Page
-from twinstore.access.protocol import Access, Sets
+from twinstore.access.protocol import Access, FieldUpdates
 from twinstore.access.query import query_of_key
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.access.scope import (
     count_argument,
     id_argument,
@@ -31,11 +31,11 @@ from twinstore.tracking import queries
 from twinstore.tracking.catalog import MACHINES, SESSIONS, TASKS
 from twinstore.tracking.enums import SessionStatus
 from twinstore.tracking.repositories.base import TrackingRepository
-from twinstore.tracking.repositories.placing import change_places
+from twinstore.tracking.repositories.slot_changes import change_slots
 from twinstore.tracking.rules import sessions as rules
 from twinstore.tracking.rules import slots
 from twinstore.tracking.rules.records import created
-from twinstore.tracking.rules.slots import Place
+from twinstore.tracking.rules.slots import SlotState
 from twinstore.tracking.sessions import (
     SessionHealth,
     SessionQueryOptions,
@@ -109,13 +109,13 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
         # In batches: marked ones no longer match, so the next page of the same list holds others.
         query = queries.stale_sessions(now, self._threshold(threshold), BATCH)
         stalled: tuple[str, ...] = ()
-        with self._stepwise() as steps:
-            for batch in marked_in_portions(self._access, SESSIONS, query, self._stalled()):
+        with self._partial_progress() as steps:
+            for batch in mark_in_batches(self._access, SESSIONS, query, self._stalled()):
                 stalled += tuple(row.model.session_id for row in batch)
                 steps.done()
         return stalled
 
-    def _stalled(self) -> Sets:
+    def _stalled(self) -> FieldUpdates:
         return {"status": SessionStatus.STALLED.value, "updated_at": self._clock.now()}
 
     @override
@@ -150,14 +150,14 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
         task = optional_reference_argument(current_task_id, "current_task_id")
         self._scope()
 
-        def recover(place: Place) -> Place:
-            session = required(place.sessions.get(key), SESSIONS, key, self.driver)
-            machine = required(place.machines.get(target), MACHINES, target, self.driver)
+        def recover(state: SlotState) -> SlotState:
+            session = required(state.sessions.get(key), SESSIONS, key, self.driver)
+            machine = required(state.machines.get(target), MACHINES, target, self.driver)
             after = rules.recovered(session, target, slot, task, instant)
-            return slots.moved(place, session, after, machine)
+            return slots.moved(state, session, after, machine)
 
-        place = change_places(self._access, self._clock.now(), recover, session_id=key, machine_id=target)
-        return place.sessions[key]
+        state = change_slots(self._access, self._clock.now(), recover, session_id=key, machine_id=target)
+        return state.sessions[key]
 
     @override
     def health(self, session_id: str, now: datetime, *, threshold: timedelta | None = None) -> SessionHealth:
@@ -176,7 +176,7 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
         key, _ = id_argument(session_id, "session_id"), self._scope()
         self._check_writable()
         once = partial(self._delete_once, key, with_tasks=with_tasks)
-        return once() if self._access.binding.in_unit else repeat(once)
+        return once() if self._access.binding.in_unit else retry(once)
 
     @override
     def purge_expired(self, now: datetime, *, batch_size: int = 500) -> int:
@@ -184,7 +184,7 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
 
     def _delete_once(self, key: str, *, with_tasks: bool) -> bool:
         with self._access.unit(NO_TENANT, atomic=False) as access:
-            place = change_places(
+            state = change_slots(
                 access,
                 self._clock.now(),
                 lambda found: slots.unlisted(found, key),
@@ -193,7 +193,7 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
             )
             # An unreadable session exists, but the machine that lists it is unknown, so its id stays in that
             # list; there an id without a session has no slot.
-            if key not in place.sessions and key not in place.unread:
+            if key not in state.sessions and key not in state.unread:
                 return False
             if with_tasks:
                 remove_tasks(access, key)
@@ -209,14 +209,16 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
         """End a session that exists and take it off its machine; return it as it is stored then."""
         self._scope()
 
-        def end(place: Place) -> Place | None:
-            session = place.sessions.get(key)
+        def end(state: SlotState) -> SlotState | None:
+            session = state.sessions.get(key)
             if session is None:
                 return None
             after = change(session)
-            return None if after == session else slots.unlisted(place, key).changed(Place({}, {key: after}))
+            return (
+                None if after == session else slots.unlisted(state, key).changed(SlotState({}, {key: after}))
+            )
 
-        return change_places(self._access, self._clock.now(), end, session_id=key).sessions.get(key)
+        return change_slots(self._access, self._clock.now(), end, session_id=key).sessions.get(key)
 
 
 def remove_tasks(access: Access, session_id: str) -> None:

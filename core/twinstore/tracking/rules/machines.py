@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access.errors import forbidden_move
+from twinstore.access.errors import invalid_transition
 from twinstore.errors import ConflictError, ValidationError
 from twinstore.tracking.catalog import MACHINES
 from twinstore.tracking.enums import MachineStatus
-from twinstore.tracking.rules.records import check_expected, check_unchanged, kept
+from twinstore.tracking.rules.records import check_expected, check_unchanged, with_stored_fields
 from twinstore.tracking.states import MACHINE_MOVES
 
 if TYPE_CHECKING:
@@ -40,12 +40,14 @@ def updated(
     key = stored.machine_id
     # Before the comparison: who expects another status has not seen what is stored.
     check_expected(MACHINES, key, stored.status, expected)
-    record = kept(stored, record).evolve(last_heartbeat=max(stored.last_heartbeat, record.last_heartbeat))
+    record = with_stored_fields(stored, record).evolve(
+        last_heartbeat=max(stored.last_heartbeat, record.last_heartbeat)
+    )
     if record == stored:
         return stored
     if record.status is not stored.status and record.status not in MACHINE_MOVES[stored.status]:
         move = stored.status, record.status
-        raise forbidden_move(MACHINES.name, MACHINES.singular, key, move, "this move is not allowed")
+        raise invalid_transition(MACHINES.name, MACHINES.singular, key, move, "this move is not allowed")
     check_unchanged(
         MACHINES, stored, record, (LISTED,), "assign_session, release_session and ends of sessions do"
     )

@@ -33,7 +33,7 @@ def touched(stored: R, changed: R, now: datetime) -> R:
     return stored if changed == stored else changed.evolve(updated_at=max(now, stored.updated_at))
 
 
-def kept(stored: R, record: R, *more: str) -> R:
+def with_stored_fields(stored: R, record: R, *more: str) -> R:
     """Return a caller's record with what is not the caller's as it is stored."""
     return record.evolve(**{name: getattr(stored, name) for name in (*AUTOMATIC, *more)})
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access.errors import forbidden_move
+from twinstore.access.errors import invalid_transition
 from twinstore.access.scope import object_argument
 from twinstore.tracking.catalog import SESSIONS
 from twinstore.tracking.enums import SessionStatus
-from twinstore.tracking.rules.records import check_expected, check_unchanged, kept
+from twinstore.tracking.rules.records import check_expected, check_unchanged, with_stored_fields
 from twinstore.tracking.sessions import SessionHealth, TrackingSession
-from twinstore.tracking.states import Way, ways_of
+from twinstore.tracking.states import Cause, causes_of
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 # What a session is, and what the methods about machines and recovery decide.
 IMMUTABLE: Final = ("project_id", "machine_id", "docker_slot", "started_at", "recovery_attempts")
 FAILURE: Final = "failure"
-HOW: Final = {
-    Way.HEARTBEAT: "a heartbeat or recover makes it active",
-    Way.RECOVER: "recover makes it active",
+CAUSE_TEXTS: Final = {
+    Cause.HEARTBEAT: "a heartbeat or recover makes it active",
+    Cause.RECOVER: "recover makes it active",
 }
 
 
@@ -33,11 +33,11 @@ def updated(
     # Before the comparison: who expects another status has not seen what is stored.
     check_expected(SESSIONS, stored.session_id, stored.status, expected)
     seen = max(stored.last_heartbeat, record.last_heartbeat)
-    record = kept(stored, record).evolve(last_heartbeat=seen)
+    record = with_stored_fields(stored, record).evolve(last_heartbeat=seen)
     # Before the rules: a repeated call is allowed also where no move leaves the status.
     if record == stored:
         return stored
-    check_move(stored, record.status, Way.UPDATE)
+    check_move(stored, record.status, Cause.UPDATE)
     ends = record.status.ended
     check_unchanged(
         SESSIONS,
@@ -65,10 +65,10 @@ def ended(
     stored: TrackingSession, status: SessionStatus, now: datetime, failure: JsonObject | None = None
 ) -> TrackingSession:
     """Return a session that is completed, or failed for a reason; the stored one where it ended equally."""
-    told: JsonObject = {} if failure is None else {FAILURE: failure}
-    record = stored.evolve(status=status, completed_at=now, metadata={**stored.metadata, **told})
+    failure_metadata: JsonObject = {} if failure is None else {FAILURE: failure}
+    record = stored.evolve(status=status, completed_at=now, metadata={**stored.metadata, **failure_metadata})
     if record != stored:
-        check_move(stored, status, Way.END)
+        check_move(stored, status, Cause.END)
     return record
 
 
@@ -90,7 +90,7 @@ def recovered(
     stored: TrackingSession, machine_id: str, slot: int | None, task: str | None, now: datetime
 ) -> TrackingSession:
     """Return a session that works again, on a machine."""
-    check_move(stored, SessionStatus.ACTIVE, Way.RECOVER)
+    check_move(stored, SessionStatus.ACTIVE, Cause.RECOVER)
     return stored.evolve(
         machine_id=machine_id,
         docker_slot=slot,
@@ -117,15 +117,17 @@ def health_of(session: TrackingSession, now: datetime, threshold: timedelta) -> 
     )
 
 
-def check_move(stored: TrackingSession, status: SessionStatus, way: Way) -> None:
+def check_move(stored: TrackingSession, status: SessionStatus, cause: Cause) -> None:
     """Refuse a move that the state machine forbids, or admits by another way only."""
-    ways = ways_of(stored.status, status)
-    if way in ways:
+    causes = causes_of(stored.status, status)
+    if cause in causes:
         return
-    how = next((text for other, text in HOW.items() if other in ways), "this move is not allowed")
+    how = next((text for other, text in CAUSE_TEXTS.items() if other in causes), "this move is not allowed")
     raise forbidden(stored, status, how)
 
 
 def forbidden(stored: TrackingSession, status: SessionStatus, why: str) -> Exception:
     """Return the error of a forbidden move."""
-    return forbidden_move(SESSIONS.name, SESSIONS.singular, stored.session_id, (stored.status, status), why)
+    return invalid_transition(
+        SESSIONS.name, SESSIONS.singular, stored.session_id, (stored.status, status), why
+    )

@@ -22,7 +22,7 @@ def no_sessions() -> dict[str, TrackingSession]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SlotState:
     """Some machines and sessions by id; those that do not exist are omitted.
 
     Attributes:
@@ -35,15 +35,17 @@ class Place:
     sessions: Mapping[str, TrackingSession] = field(default_factory=no_sessions)
     unread: frozenset[str] = frozenset()
 
-    def changed(self, other: Place) -> Place:
+    def changed(self, other: SlotState) -> SlotState:
         """Return the same with what another one says."""
         machines, sessions = {**self.machines, **other.machines}, {**self.sessions, **other.sessions}
-        return Place(machines, sessions, self.unread)
+        return SlotState(machines, sessions, self.unread)
 
 
-def occupied(machine: TrackingMachine, sessions: Mapping[str, TrackingSession], but: str = "") -> set[int]:
+def occupied(
+    machine: TrackingMachine, sessions: Mapping[str, TrackingSession], exclude: str = ""
+) -> set[int]:
     """Return the slots that the sessions of a machine have, without one of these."""
-    listed = (sessions.get(key) for key in machine.active_sessions if key != but)
+    listed = (sessions.get(key) for key in machine.active_sessions if key != exclude)
     return {
         session.docker_slot
         for session in listed
@@ -61,8 +63,8 @@ def free_slots(machine: TrackingMachine, sessions: Mapping[str, TrackingSession]
 
 
 def assigned(
-    place: Place, session: TrackingSession, machine: TrackingMachine, slot: int | None
-) -> Place | None:
+    state: SlotState, session: TrackingSession, machine: TrackingMachine, slot: int | None
+) -> SlotState | None:
     """Return what changes when a session goes to a machine, ``None`` where it is there already.
 
     Raises:
@@ -77,45 +79,47 @@ def assigned(
     after = session.evolve(machine_id=machine.machine_id, docker_slot=slot)
     if after == session and session.session_id in machine.active_sessions:
         return None
-    return moved(place, session, after, machine)
+    return moved(state, session, after, machine)
 
 
-def moved(place: Place, session: TrackingSession, after: TrackingSession, machine: TrackingMachine) -> Place:
+def moved(
+    state: SlotState, session: TrackingSession, after: TrackingSession, machine: TrackingMachine
+) -> SlotState:
     """Return what changes when a session goes to a machine: both machines, and the session afterwards.
 
     Raises:
         ConflictError: the slot is not to be had.
     """
     key = session.session_id
-    check_read(machine, after.docker_slot, place.unread)
-    check_slot(machine, after.docker_slot, occupied(machine, place.sessions, but=key))
+    check_read(machine, after.docker_slot, state.unread)
+    check_slot(machine, after.docker_slot, occupied(machine, state.sessions, exclude=key))
     if key not in machine.active_sessions:
         machine = machine.evolve(active_sessions=(*machine.active_sessions, key))
-    left = Place() if session.machine_id == machine.machine_id else unlisted(place, key)
+    left = SlotState() if session.machine_id == machine.machine_id else unlisted(state, key)
     # The machine also where its list stays: it was decided that the slot is free.
-    return left.changed(Place({machine.machine_id: machine}, {key: after}))
+    return left.changed(SlotState({machine.machine_id: machine}, {key: after}))
 
 
-def released(place: Place, machine: TrackingMachine, session_id: str) -> Place | None:
+def released(state: SlotState, machine: TrackingMachine, session_id: str) -> SlotState | None:
     """Return what changes when a machine lets a session go, ``None`` where it has none of it."""
-    session = place.sessions.get(session_id)
+    session = state.sessions.get(session_id)
     is_here = session is not None and session.machine_id == machine.machine_id and not session.status.ended
     sessions: dict[str, TrackingSession] = {}
     if is_here and session is not None and session.docker_slot is not None:
         sessions[session_id] = session.evolve(docker_slot=None)
     if not sessions and session_id not in machine.active_sessions:
         return None
-    return Place({machine.machine_id: without(machine, session_id)}, sessions)
+    return SlotState({machine.machine_id: without(machine, session_id)}, sessions)
 
 
-def unlisted(place: Place, session_id: str) -> Place:
+def unlisted(state: SlotState, session_id: str) -> SlotState:
     """Return the machines that list a session, without it."""
     listing = {
         key: without(machine, session_id)
-        for key, machine in place.machines.items()
+        for key, machine in state.machines.items()
         if session_id in machine.active_sessions
     }
-    return Place(listing)
+    return SlotState(listing)
 
 
 def without(machine: TrackingMachine, session_id: str) -> TrackingMachine:

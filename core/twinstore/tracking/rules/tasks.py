@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access.errors import forbidden_move
+from twinstore.access.errors import invalid_transition
 from twinstore.tracking.catalog import TASKS
 from twinstore.tracking.enums import TaskStatus
-from twinstore.tracking.rules.records import check_expected, check_unchanged, kept
+from twinstore.tracking.rules.records import check_expected, check_unchanged, with_stored_fields
 from twinstore.tracking.states import TASK_MOVES, is_terminal
 from twinstore.tracking.tasks import TaskProgress, TrackingTask
 
@@ -32,7 +32,7 @@ def updated(
     """Return what an update stores; the stored task where nothing changes."""
     # Before the comparison: who expects another status has not seen what is stored.
     check_expected(TASKS, stored.task_id, stored.status, expected)
-    record = kept(stored, record)
+    record = with_stored_fields(stored, record)
     # Before the rules: a repeated call is allowed also where no move leaves the status.
     if record == stored:
         return stored
@@ -108,7 +108,7 @@ def check_move(stored: TrackingTask, status: TaskStatus) -> None:
 
 def forbidden(stored: TrackingTask, status: TaskStatus, why: str) -> Exception:
     """Return the error of a forbidden move."""
-    return forbidden_move(TASKS.name, TASKS.singular, stored.task_id, (stored.status, status), why)
+    return invalid_transition(TASKS.name, TASKS.singular, stored.task_id, (stored.status, status), why)
 
 
 def progress_of(counted: Mapping[str, int]) -> TaskProgress:

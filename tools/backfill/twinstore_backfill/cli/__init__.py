@@ -41,5 +41,5 @@ def _run(arguments: Sequence[str] | None) -> int:
         )
         return USAGE
     if arguments is None:
-        running.own_process()
+        running.prepare_process()
     return running.main(arguments)

@@ -6,39 +6,39 @@ from typing import Annotated, Final
 
 import typer
 
-from twinstore_backfill.cli.lazily import Place, group_of
+from twinstore_backfill.cli.lazy_commands import CommandEntry, lazy_group
 from twinstore_backfill.cli.version import VersionOption
 
-OURS: Final = "twinstore_backfill.cli"
+CLI_PACKAGE: Final = "twinstore_backfill.cli"
 # In the order in which a new user needs them.
-COMMANDS: Final[dict[str, Place]] = {
+COMMANDS: Final[dict[str, CommandEntry]] = {
     "backfill": (
-        f"{OURS}.backfill:app",
+        f"{CLI_PACKAGE}.backfill:app",
         "Copy a module between two stores and prove that both hold the same.",
     ),
-    "migrate": (f"{OURS}.migrate:app", "Create, upgrade and check the schema of a module."),
-    "config": (f"{OURS}.config:app", "Show the settings, or check that they work."),
+    "migrate": (f"{CLI_PACKAGE}.migrate:app", "Create, upgrade and check the schema of a module."),
+    "config": (f"{CLI_PACKAGE}.config:app", "Show the settings, or check that they work."),
     "backends": (
-        f"{OURS}.config:backends",
+        f"{CLI_PACKAGE}.config:backends",
         "List the installed drivers, without importing their client libraries.",
     ),
     "doctor": (
-        f"{OURS}.config:doctor",
+        f"{CLI_PACKAGE}.config:doctor",
         "List what is installed, whether the fast path is on, and settings that databases give sessions.",
     ),
     "smoke": (
-        f"{OURS}.smoke:smoke",
+        f"{CLI_PACKAGE}.smoke:smoke",
         (
             "Check a deployed store: roles and schema, its lists against its rows, and a run through every "
             "state."
         ),
     ),
     "purge": (
-        f"{OURS}.repair:purge",
+        f"{CLI_PACKAGE}.repair:purge",
         "Remove by hand what has outlived its retention, such as finished runs and old impact snapshots.",
     ),
     "demo": (
-        f"{OURS}.demo:demo",
+        f"{CLI_PACKAGE}.demo:demo",
         "Move the data of a live service from MongoDB to PostgreSQL and prove that both hold the same.",
     ),
     "up": (
@@ -49,12 +49,12 @@ COMMANDS: Final[dict[str, Place]] = {
         "twinstore_embedded.cli:down",
         "Stop the servers that `twinstore up` started. The data stays.",
     ),
-    "dev": (f"{OURS}.dev:app", "Tools for the author of a module, in a checkout of it."),
+    "dev": (f"{CLI_PACKAGE}.dev:app", "Tools for the author of a module, in a checkout of it."),
 }
 
 app = typer.Typer(
     name="twinstore",
-    cls=group_of(COMMANDS, root=True),
+    cls=lazy_group(COMMANDS, root=True),
     help="Move the data of a service between MongoDB and PostgreSQL, and prove that nothing was lost.",
     epilog="The options above may be at any position. Exit codes: 0 done or equal, 1 differences or "
     "conflicts, 2 usage or configuration, 3 inconclusive, 4 failed but resumable, 6 pre-flight refused, 7 "

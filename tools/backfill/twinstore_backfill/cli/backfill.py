@@ -10,75 +10,75 @@ import typer
 
 from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.job_file import defaults, read_job_file
-from twinstore_backfill.cli.lazily import Place, group_of
+from twinstore_backfill.cli.lazy_commands import CommandEntry, lazy_group
 
 JobFileOption = Annotated[
     Path | None,
     typer.Option("--job-file", help="TOML file with values for the options of the commands."),
 ]
 
-OURS: Final = "twinstore_backfill.cli"
+CLI_PACKAGE: Final = "twinstore_backfill.cli"
 # In the order in which a migration needs them.
-COMMANDS: Final[dict[str, Place]] = {
+COMMANDS: Final[dict[str, CommandEntry]] = {
     "plan": (
-        f"{OURS}.copy:plan",
+        f"{CLI_PACKAGE}.copy:plan",
         (
             "Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes "
             "nothing."
         ),
     ),
     "copy": (
-        f"{OURS}.copy:copy",
+        f"{CLI_PACKAGE}.copy:copy",
         "Copy a module from one store to another. Without --execute nothing is written.",
     ),
     "verify": (
-        f"{OURS}.verify:verify",
+        f"{CLI_PACKAGE}.verify:verify",
         "Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first.",
     ),
     "diff": (
-        f"{OURS}.verify:diff",
+        f"{CLI_PACKAGE}.verify:diff",
         "Compare one row as a verification does, and show where it differs. Shows values on request only.",
     ),
     "recheck": (
-        f"{OURS}.repair:recheck",
+        f"{CLI_PACKAGE}.repair:recheck",
         "Compare only the rows that a verification reported. Proves nothing about other rows.",
     ),
     "repair": (
-        f"{OURS}.repair:repair",
+        f"{CLI_PACKAGE}.repair:repair",
         "Copy the rows that a verification reported again, and compare them.",
     ),
     "quarantine": (
-        f"{OURS}.quarantine:app",
+        f"{CLI_PACKAGE}.quarantine:app",
         "Show documents that could not be copied, and retry them.",
     ),
     "status": (
-        f"{OURS}.copy:status",
+        f"{CLI_PACKAGE}.copy:status",
         "Show the progress of the copies into a target, and their workers.",
     ),
     "report": (
-        f"{OURS}.verify:report",
+        f"{CLI_PACKAGE}.verify:report",
         "Print a parity report in another format.",
     ),
     "selftest": (
-        f"{OURS}.selftest:selftest",
+        f"{CLI_PACKAGE}.selftest:selftest",
         "Corrupt a copy of a sample in every known way, and count which corruptions the verification finds.",
     ),
     "pause": (
-        f"{OURS}.copy:pause",
+        f"{CLI_PACKAGE}.copy:pause",
         "Pause a running copy. Ranges in progress are finished; no new ones start until it is resumed.",
     ),
     "resume": (
-        f"{OURS}.copy:resume",
+        f"{CLI_PACKAGE}.copy:resume",
         "Resume a paused copy.",
     ),
     "rate": (
-        f"{OURS}.copy:rate",
+        f"{CLI_PACKAGE}.copy:rate",
         "Change the rate limit of a running copy. Takes effect with the next range.",
     ),
 }
 
 app = typer.Typer(
-    cls=group_of(COMMANDS),
+    cls=lazy_group(COMMANDS),
     help="Copy a module between two stores and prove that both hold the same.",
     no_args_is_help=True,
 )
@@ -96,13 +96,13 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
     }
     every = [named for command in commands.values() for named in _options(command)]
     flags = {text for text, item in every if getattr(item, "is_flag", False)}
-    several = {
+    multiple = {
         name: {text for text, item in _options(command) if getattr(item, "multiple", False)}
         for name, command in commands.items()
     }
-    context.default_map = defaults(job, known, flags, several)
-    kept = common(context)
-    kept.reasons, kept.field_reasons = job.reasons, job.field_reasons
+    context.default_map = defaults(job, known, flags, multiple)
+    common_options = common(context)
+    common_options.reasons, common_options.field_reasons = job.reasons, job.field_reasons
 
 
 def _commands(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # Typer's copy of click is private

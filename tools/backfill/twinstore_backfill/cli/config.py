@@ -21,7 +21,7 @@ from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFo
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.version import version_lines
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import chosen_module, open_store, preflight
+from twinstore_backfill.stores import open_store, preflight, resolve_module
 
 if TYPE_CHECKING:
     from twinstore.config import Settings
@@ -59,7 +59,7 @@ def check(
 ) -> None:
     """Connect, check server, roles and schema, and print what the driver can do there."""
     settings = common(context).settings()
-    name = chosen_module(module, settings)
+    name = resolve_module(module, settings)
     with open_store(name, backend or settings.backend_name(name), settings) as store:
         capabilities = asdict(store.storage.capabilities)
         preflight(store.storage.check_ready)

@@ -24,29 +24,29 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     TargetSide,
+    expand_option_groups,
     ignored_option,
     instant_option,
-    spread,
 )
 from twinstore_backfill.cli.output import (
-    Telling,
-    Watched,
+    OutputOptions,
+    ProgressOutput,
     emit,
     left_out_texts,
     table,
 )
-from twinstore_backfill.copy.control import HIGHEST_RATE, chosen_job
+from twinstore_backfill.copy.control import HIGHEST_RATE, select_job
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.copy.report import REPORT_FILE, CopyResult, failure_document, report_document
 from twinstore_backfill.copy.status import plan_document, status_document
 from twinstore_backfill.outcome import Exit, on_finish
-from twinstore_backfill.process.files import json_text, naming, write_whole
-from twinstore_backfill.process.memory import batches_kept
+from twinstore_backfill.process.files import json_text, wrap_write_errors, write_atomic
+from twinstore_backfill.process.memory import cache_batch_memory
 from twinstore_backfill.process.stopping import StopSwitch, stop_on_signals
 from twinstore_backfill.repair.engine import ExtraRows, delete_extra
-from twinstore_backfill.report.failing import Failure, failures_reported
+from twinstore_backfill.report.failures import Failure, report_failures
 from twinstore_backfill.report.texts import number_of
 from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
@@ -80,7 +80,7 @@ class ConflictOption(StrEnum):
     OVERWRITE = "overwrite"
 
 
-@spread
+@expand_option_groups
 def copy(
     *,
     sides: Sides,
@@ -115,7 +115,7 @@ def copy(
     extra: DeleteExtra = False,
     ignore_unknown: IgnoreUnknown = None,
     finish: OnFinish = None,
-    shown: Watched,
+    shown: OutputOptions,
 ) -> None:
     """Copy a module from one store to another. Without --execute nothing is written.
 
@@ -140,8 +140,8 @@ def copy(
             ignored=ignored_option(sides.context, ignore_unknown),
             subset=rows.subset,
         )
-        told = shown.telling("copy")
-        code = copied(sides.opened(name), options, shown.output, stop, told, extra=extra)
+        progress_output = shown.progress_output("copy")
+        code = copy_and_report(sides.opened(name), options, shown.output, stop, progress_output, extra=extra)
     raise typer.Exit(code)
 
 
@@ -151,7 +151,7 @@ def copy_directory(out: Path | None, *, execute: bool) -> Iterator[None]:
 
     The report of an earlier run is removed first. If there is no result, the report says why.
     """
-    with failures_reported(out or (DEFAULT_OUT if execute else None), (REPORT_FILE,), _failure_file):
+    with report_failures(out or (DEFAULT_OUT if execute else None), (REPORT_FILE,), _failure_file):
         yield
 
 
@@ -159,20 +159,20 @@ def _failure_file(failure: Failure) -> tuple[str, bytes]:
     return REPORT_FILE, json_text(failure_document(failure))
 
 
-def copied(
+def copy_and_report(
     sides: AbstractContextManager[tuple[Store, Store]],
     options: CopyOptions,
     output: Format,
     stop: StopSwitch,
-    told: Telling,
+    progress_output: ProgressOutput,
     *,
     extra: bool = False,
 ) -> int:
     """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
     removal: ExtraRows | None = None
-    kept = options.out or (DEFAULT_OUT if options.execute else None)
-    with naming(kept), sides as (left, right), told.progress() as progress:
-        with batches_kept():
+    saved = options.out or (DEFAULT_OUT if options.execute else None)
+    with wrap_write_errors(saved), sides as (left, right), progress_output.progress() as progress:
+        with cache_batch_memory():
             result = run_copy(left, right, options, progress, stop)
         # While the stores are open: it asks them for their identity and version.
         document = report_document(result)
@@ -180,10 +180,10 @@ def copied(
         if extra and result.complete and is_migrated(right):
             removal = delete_extra(left, right, options, result.as_of, progress, stop)
             document |= {"extra": removal.document(), "exit_code": int(result.exit or removal.exit)}
-            if kept is not None:
-                write_whole(kept / REPORT_FILE, json_text(document))
+            if saved is not None:
+                write_atomic(saved / REPORT_FILE, json_text(document))
     texts = [*_texts(result, options.out or DEFAULT_OUT), *_extra_texts(removal, executed=options.execute)]
-    emit(output, document, *texts, kept=kept)
+    emit(output, document, *texts, saved=saved)
     return int(result.exit or (Exit.OK if removal is None else removal.exit))
 
 
@@ -220,10 +220,10 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         yield f"Ranges that failed: {result.failed.count:,}. Run the command again to retry them."
         yield from map(_failure, result.failed.shown[:NAMED])
     if totals["conflicts"]:
-        where = _see(result, out / CONFLICTS)
+        where = _see_file(result, out / CONFLICTS)
         yield f"Rows that the target has with different content: {totals['conflicts']:,}{where}."
     if totals["quarantined"]:
-        where = _see(result, out / QUARANTINE)
+        where = _see_file(result, out / QUARANTINE)
         yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
     if not result.executed:
         yield "This was a dry run; nothing was written. Add --execute to copy."
@@ -233,7 +233,7 @@ def _failure(item: Mapping[str, object]) -> str:
     return f"- {item['entity']}, range {item['range']}: {item['reason'] or 'see the log of the other worker'}"
 
 
-def _see(result: CopyResult, path: Path) -> str:
+def _see_file(result: CopyResult, path: Path) -> str:
     return f"; see {path}" if result.executed else ""
 
 
@@ -244,7 +244,7 @@ NONE: Final = "none"
 LONGEST: Final = len(str(HIGHEST_RATE))
 
 
-@spread
+@expand_option_groups
 def pause(
     side: TargetSide,
     job: Job = None,
@@ -255,18 +255,18 @@ def pause(
     _show(output, changed)
 
 
-@spread
+@expand_option_groups
 def resume(
     side: TargetSide,
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Resume a paused copy."""
-    changed = _changed(side, job, lambda ledger, found: ledger.go_on(found))
+    changed = _changed(side, job, lambda ledger, found: ledger.unpause(found))
     _show(output, changed)
 
 
-@spread
+@expand_option_groups
 def rate(
     limit: Annotated[
         str, typer.Argument(help="Maximum number of documents read per second, or none for no limit.")
@@ -304,7 +304,7 @@ def _changed(
     change: Callable[[Ledger, str], CopyJob],
 ) -> CopyJob:
     with side.opened() as store:
-        return change(store.ledger, chosen_job(store, job).id)
+        return change(store.ledger, select_job(store, job).id)
 
 
 def _show(output: Format, job: CopyJob) -> None:
@@ -320,7 +320,7 @@ Document = dict[str, Any]
 STATUS_COLUMNS = ("entity", "finished", "copying", "pending", "failed", "read", "written", "quarantined")
 
 
-@spread
+@expand_option_groups
 def plan(
     *,
     sides: Sides,
@@ -376,7 +376,7 @@ def _plan_texts(document: Document) -> Iterator[RenderableType]:
     )
 
 
-@spread
+@expand_option_groups
 def status(
     side: TargetSide,
     job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
@@ -391,7 +391,7 @@ def status(
 ) -> None:
     """Show the progress of the copies into a target, and their workers."""
     # Before the store is opened, so that a directory that cannot be written to costs no connection.
-    with failures_reported(out), side.opened() as store:
+    with report_failures(out), side.opened() as store:
         document = status_document(store, job, out)
     emit(output, document, *_status_texts(document))
 

@@ -50,10 +50,10 @@ def migration(
         )
     drafts = drafts_of(spec, backend)
     # Before anything is written: a missing object looks the same as one that is made in another way.
-    refuse_contradictions(spec, drafts)
+    check_contradictions(spec, drafts)
     missing = [draft for draft in drafts if draft.text is not None]
     if not check:
-        refuse_repetitions(spec, missing)
+        check_repetitions(spec, missing)
     if not missing:
         typer.echo(f"The migrations of {spec.name} make everything that its descriptions ask for.")
     for draft in missing:
@@ -110,7 +110,7 @@ def snapshot_file(store: Store) -> tuple[Path, str]:
             module=store.module,
         )
     snapshot = initializer.snapshot()
-    return writable(module_spec(store.module), snapshot.folder) / snapshot.name, snapshot.text
+    return migrations_folder(module_spec(store.module), snapshot.folder) / snapshot.name, snapshot.text
 
 
 @app.command()
@@ -203,7 +203,7 @@ def drafts_of(spec: ModuleSpec[object], backend: str | None) -> list[MigrationDr
     return drafts
 
 
-def refuse_contradictions(spec: ModuleSpec[object], drafts: list[MigrationDraft]) -> None:
+def check_contradictions(spec: ModuleSpec[object], drafts: list[MigrationDraft]) -> None:
     """Refuse a description that a shipped migration contradicts: no further one can be derived then."""
     found = [f"{draft.folder}: {sentence}" for draft in drafts for sentence in draft.contradictions]
     if found:
@@ -214,7 +214,7 @@ def refuse_contradictions(spec: ModuleSpec[object], drafts: list[MigrationDraft]
         )
 
 
-def refuse_repetitions(spec: ModuleSpec[object], missing: list[MigrationDraft]) -> None:
+def check_repetitions(spec: ModuleSpec[object], missing: list[MigrationDraft]) -> None:
     """Refuse to repeat what an earlier file creates already: the snapshot was not written since that file."""
     found = [f"{draft.folder}/{name}" for draft in missing for name in draft.repeats]
     if found:
@@ -227,7 +227,7 @@ def refuse_repetitions(spec: ModuleSpec[object], missing: list[MigrationDraft]) 
         )
 
 
-def writable(spec: ModuleSpec[object], store: str) -> Path:
+def migrations_folder(spec: ModuleSpec[object], store: str) -> Path:
     """Return the folder with the migrations of a module for a kind of store.
 
     Raises:
@@ -241,7 +241,7 @@ def writable(spec: ModuleSpec[object], store: str) -> Path:
 
 def written(spec: ModuleSpec[object], draft: MigrationDraft, words: str) -> Path:
     """Write a migration under the number after the last one and return its path."""
-    folder = writable(spec, draft.folder)
+    folder = migrations_folder(spec, draft.folder)
     folder.mkdir(parents=True, exist_ok=True)
     numbers = [int(match[1]) for file in folder.iterdir() if (match := NUMBER.fullmatch(file.name))]
     # Released files keep their numbers, so the next one goes behind all of them.

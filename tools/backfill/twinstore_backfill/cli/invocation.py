@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # In addition to --format; the option decides the form of the result.
 OUTPUT: Final = "output"
-ROOM_FOR_FRAMES: Final = 60
+MIN_FRAME_WIDTH: Final = 60
 
 
 class LogLevel(StrEnum):
@@ -45,7 +45,7 @@ class CommonOptions:
         complete: whether the options of the command itself have been read; until then no value is final.
         reasons: of a job file, by path of an ignored property, why it may be lost.
         field_reasons: of a job file, by path of a field that is not compared, why that is right.
-        typed: the names of the paths that the command line gives.
+        command_line_names: the names of the paths that the command line gives.
     """
 
     config: Path | None = None
@@ -59,7 +59,7 @@ class CommonOptions:
     secrets_dir: Path | None = None
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
-    typed: set[str] = field(default_factory=set[str])
+    command_line_names: set[str] = field(default_factory=set[str])
 
     def settings(self, file: Path | None = None) -> Settings:
         """Return the settings of the command, or those with another settings file."""
@@ -67,7 +67,7 @@ class CommonOptions:
 
         found = load_settings(file or self.config, env_file=self.env_file, secrets_dir=self.secrets_dir)
         note = f"No settings file was named: {CONFIG_VARIABLE} and --config are unset."
-        return remembered(replace(found, note=note) if found.note else found)
+        return register_secrets(replace(found, note=note) if found.note else found)
 
     @property
     def messages(self) -> Messages:
@@ -83,67 +83,67 @@ def common(context: typer.Context) -> CommonOptions:
     return context.find_root().ensure_object(CommonOptions)
 
 
-def _keep_one(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401  # of any option
+def _store_path_once(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401  # of any option
     """Keep a path that is given once, at whatever position: the last of several would win in silence."""
-    kept, name = common(context), param.name or ""
+    common_options, name = common(context), param.name or ""
     source = context.get_parameter_source(name)
-    is_typed = source is not None and source.name == "COMMANDLINE"
-    if len(value or ()) > 1 or (is_typed and name in kept.typed):
+    is_from_command_line = source is not None and source.name == "COMMANDLINE"
+    if len(value or ()) > 1 or (is_from_command_line and name in common_options.command_line_names):
         raise typer.BadParameter("given more than once, and only one would be read; give it once.")
     # A job file says what is not given here.
-    if value and (is_typed or name not in kept.typed):
-        _keep(context, param, value[0])
-    if is_typed:
-        kept.typed.add(name)
+    if value and (is_from_command_line or name not in common_options.command_line_names):
+        _store_option(context, param, value[0])
+    if is_from_command_line:
+        common_options.command_line_names.add(name)
     return value
 
 
-def _keep(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401  # of any option
+def _store_option(context: typer.Context, param: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401  # of any option
     # Options that are not given here may have been given in front of the command.
     if value is not None and value is not False and param.name:
-        kept = common(context)
-        setattr(kept, param.name, value)
-        set_messages(kept.messages)
+        common_options = common(context)
+        setattr(common_options, param.name, value)
+        set_messages(common_options.messages)
     return value
 
 
 # An option whose value its callback remembers.
-_kept = partial(typer.Option, callback=_keep, expose_value=False)
+_common_option = partial(typer.Option, callback=_store_option, expose_value=False)
 
 
 def options(
     *,
     config: Annotated[
         list[Path] | None,
-        _kept(
+        _common_option(
             "--config",
             help="Settings file (JSON, YAML or TOML). Default: TWINSTORE_CONFIG.",
-            callback=_keep_one,
+            callback=_store_path_once,
         ),
     ] = None,
     env_file: Annotated[
         list[Path] | None,
-        _kept(
+        _common_option(
             "--env-file",
             help="File of lines NAME=value. Default: TWINSTORE_ENV_FILE.",
-            callback=_keep_one,
+            callback=_store_path_once,
         ),
     ] = None,
     secrets_dir: Annotated[
         list[Path] | None,
-        _kept(
+        _common_option(
             "--secrets-dir",
             help="Directory with a file for each secret. Default: TWINSTORE_SECRETS_DIR.",
-            callback=_keep_one,
+            callback=_store_path_once,
         ),
     ] = None,
-    debug: Annotated[bool, _kept("--debug", help="Show log and traceback of a failure.")] = False,
+    debug: Annotated[bool, _common_option("--debug", help="Show log and traceback of a failure.")] = False,
     quiet: Annotated[
-        bool, _kept("--quiet", "-q", help="Show no progress and no messages but errors.")
+        bool, _common_option("--quiet", "-q", help="Show no progress and no messages but errors.")
     ] = False,
     log_level: Annotated[
         LogLevel | None,
-        _kept(
+        _common_option(
             "--log-level",
             metavar="LEVEL",
             help="Lowest level of the log on stderr: debug, info, warning or error. Default: warning.",
@@ -151,7 +151,7 @@ def options(
     ] = None,
     log_format: Annotated[
         LogFormat | None,
-        _kept(
+        _common_option(
             "--log-format",
             metavar="text|json",
             help="Lines of log, progress and errors on stderr: text, or a JSON object each. Default: text.",
@@ -162,7 +162,7 @@ def options(
 
 
 @cache
-def everywhere(*, shown: bool = False) -> tuple[Any, ...]:
+def common_parameters(*, shown: bool = False) -> tuple[Any, ...]:
     """Return them as parameters for a command; only the help of the program itself shows them.
 
     They have no type, because Typer's copy of click is private.
@@ -175,21 +175,21 @@ def everywhere(*, shown: bool = False) -> tuple[Any, ...]:
     return tuple(made)
 
 
-def narrow() -> bool:
+def is_narrow_terminal() -> bool:
     """Return whether the frames of rich would leave no room for the names of options."""
-    return get_terminal_size().columns < ROOM_FOR_FRAMES
+    return get_terminal_size().columns < MIN_FRAME_WIDTH
 
 
-class Leaf(TyperCommand):
+class LeafCommand(TyperCommand):
     """A command that does something."""
 
     def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
         super().__init__(*given, **named)
-        self.params.extend(everywhere())
+        self.params.extend(common_parameters())
 
     @override
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        if narrow():
+        if is_narrow_terminal():
             self.rich_markup_mode = None
         shown = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
         # Each is a paragraph, or it would be run into the one before it.
@@ -199,42 +199,42 @@ class Leaf(TyperCommand):
     @override
     def make_context(self, *given: Any, **named: Any) -> Any:
         context = super().make_context(*given, **named)
-        kept: CommonOptions = context.find_root().ensure_object(CommonOptions)
-        kept.complete = True
-        kept.json = context.params.get(OUTPUT) == "json"
+        common_options: CommonOptions = context.find_root().ensure_object(CommonOptions)
+        common_options.complete = True
+        common_options.json = context.params.get(OUTPUT) == "json"
         return context
 
 
 # What to type: examples of each command, for its help and its section in the documentation.
 
 
-_WAY: Final = "--from Mongo --to Postgres"
+_FROM_TO: Final = "--from Mongo --to Postgres"
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "backfill plan": (f"twinstore backfill plan {_WAY}",),
+        "backfill plan": (f"twinstore backfill plan {_FROM_TO}",),
         "backfill copy": (
-            f"twinstore backfill copy {_WAY}",
-            f"twinstore backfill copy {_WAY} --max-rate 500 --execute",
+            f"twinstore backfill copy {_FROM_TO}",
+            f"twinstore backfill copy {_FROM_TO} --max-rate 500 --execute",
         ),
         "backfill verify": (
-            f"twinstore backfill verify {_WAY} --out report",
-            f"twinstore backfill verify {_WAY} --mode sample --format json",
+            f"twinstore backfill verify {_FROM_TO} --out report",
+            f"twinstore backfill verify {_FROM_TO} --mode sample --format json",
         ),
-        "backfill diff": (f"twinstore backfill diff {_WAY} --entity runs --key run-7 --show-values",),
-        "backfill recheck": (f"twinstore backfill recheck {_WAY} --in report",),
+        "backfill diff": (f"twinstore backfill diff {_FROM_TO} --entity runs --key run-7 --show-values",),
+        "backfill recheck": (f"twinstore backfill recheck {_FROM_TO} --in report",),
         "backfill repair": (
-            f"twinstore backfill repair {_WAY} --in report",
-            f"twinstore backfill repair {_WAY} --in report --execute",
+            f"twinstore backfill repair {_FROM_TO} --in report",
+            f"twinstore backfill repair {_FROM_TO} --in report --execute",
         ),
         "backfill quarantine list": ("twinstore backfill quarantine list --to Postgres",),
         "backfill quarantine show": (
             "twinstore backfill quarantine show --to Postgres --entity runs --key run-7",
         ),
         "backfill quarantine export": ("twinstore backfill quarantine export --to Postgres --out held",),
-        "backfill quarantine retry": (f"twinstore backfill quarantine retry {_WAY} --execute",),
+        "backfill quarantine retry": (f"twinstore backfill quarantine retry {_FROM_TO} --execute",),
         "backfill status": ("twinstore backfill status --to Postgres",),
         "backfill report": ("twinstore backfill report --in report --format markdown",),
-        "backfill selftest": (f"twinstore backfill selftest {_WAY} --sample 20",),
+        "backfill selftest": (f"twinstore backfill selftest {_FROM_TO} --sample 20",),
         "backfill pause": ("twinstore backfill pause --to Postgres",),
         "backfill resume": ("twinstore backfill resume --to Postgres",),
         "backfill rate": (
@@ -267,7 +267,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 
 
-def remembered(settings: Settings) -> Settings:
+def register_secrets(settings: Settings) -> Settings:
     """Return the settings after registering their secrets for redaction in all output."""
     # Before anything can fail with these settings and say so.
     REDACTOR.learn(settings)

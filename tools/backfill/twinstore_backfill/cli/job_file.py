@@ -120,7 +120,7 @@ def defaults(
     job: JobFile,
     commands: Mapping[str, Mapping[str, str]],
     flags: Collection[str] = (),
-    several: Mapping[str, Collection[str]] = NONE,
+    multiple: Mapping[str, Collection[str]] = NONE,
 ) -> dict[str, Table]:
     """Return the value of each option by command and name of its parameter; a group holds its commands.
 
@@ -128,7 +128,7 @@ def defaults(
         job: the content of the file.
         commands: by command the names of the parameters by those of the options.
         flags: the options that are on or off.
-        several: by command the options that may be given more than once.
+        multiple: by command the options that may be given more than once.
 
     Raises:
         ConfigurationError: a command or an option is unknown, or belongs on the command line, an option that
@@ -145,7 +145,7 @@ def defaults(
             _check(job, option, commands[name])
     for table in (job.options, *job.commands.values()):
         _check_flags(job, table, flags)
-        _check_lists(job, table, {option for known in several.values() for option in known})
+        _check_lists(job, table, {option for known in multiple.values() for option in known})
     made: dict[str, Table] = {}
     for name, known in commands.items():
         *group, command = name.split()
@@ -154,7 +154,7 @@ def defaults(
             known[option]: given
             for option, value in {**job.options, **job.commands.get(name, {})}.items()
             if option in known
-            if (given := _given(value, repeatable=option in several.get(name, ()))) is not None
+            if (given := _given(value, repeatable=option in multiple.get(name, ()))) is not None
         }
     return made
 
@@ -186,10 +186,10 @@ def _given(value: Any, *, repeatable: bool) -> Any:  # noqa: ANN401  # as TOML h
     return value[0] if len(value) == 1 else None
 
 
-def _check_lists(job: JobFile, table: Table, several: Collection[str]) -> None:
+def _check_lists(job: JobFile, table: Table, multiple: Collection[str]) -> None:
     for option, value in table.items():
         single = [] if isinstance(value, dict) else [value]
-        values = value if isinstance(value, list) and option in several else single
+        values = value if isinstance(value, list) and option in multiple else single
         if (not values and value != []) or any(isinstance(item, (list, dict)) for item in values):
             raise ConfigurationError(f"The job file {job.name}: {option} takes one value, not {value!r}.")
 

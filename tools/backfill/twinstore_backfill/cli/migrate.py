@@ -15,7 +15,7 @@ from twinstore.errors import ConfigurationError, EffectKind, ValidationError
 from twinstore.migrations.migration import Consent, MigrationState, MigrationStatus
 from twinstore.migrations.revert import RevertsMigrations
 from twinstore.models import json_text
-from twinstore_backfill.cli.options import Format, OneStore, OutputFormat, spread
+from twinstore_backfill.cli.options import Format, OneStore, OutputFormat, expand_option_groups
 from twinstore_backfill.cli.output import Rows, emit, table
 from twinstore_backfill.cli.streams import emit_text
 from twinstore_backfill.outcome import Exit, effect_document
@@ -87,7 +87,7 @@ AcceptRls = Annotated[
 
 
 @app.command()
-@spread
+@expand_option_groups
 def status(
     one: OneStore,
     category: Category = None,
@@ -102,7 +102,7 @@ def status(
 
 
 @app.command()
-@spread
+@expand_option_groups
 def plan(
     one: OneStore,
     category: Category = None,
@@ -122,7 +122,7 @@ def plan(
 
 
 @app.command()
-@spread
+@expand_option_groups
 def run(  # noqa: PLR0917  # the options of a command
     one: OneStore,
     category: RunCategory = RunnableCategory.SCHEMA,
@@ -159,7 +159,7 @@ def run(  # noqa: PLR0917  # the options of a command
 
 
 @app.command()
-@spread
+@expand_option_groups
 def verify(
     one: OneStore,
     output: OutputFormat = Format.TEXT,
@@ -179,7 +179,7 @@ def verify(
 
 
 @app.command()
-@spread
+@expand_option_groups
 def revert(
     one: OneStore,
     migration: Migration,
@@ -203,7 +203,7 @@ def revert(
 
 
 @app.command()
-@spread
+@expand_option_groups
 def export(
     one: OneStore,
     output: OutputFormat = Format.TEXT,

@@ -17,7 +17,7 @@ import typer
 
 from twinstore.errors import ValidationError
 from twinstore_backfill.cli.invocation import CommonOptions, common
-from twinstore_backfill.stores import Store, chosen_module, module_argument, open_store, preflight
+from twinstore_backfill.stores import Store, module_argument, open_store, preflight, resolve_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,13 +35,13 @@ MODULES: Final = "twinstore.modules"
 
 def modules(incomplete: str) -> list[str]:
     """Return the installed modules that begin so."""
-    return _beginning(incomplete, (found.name for found in entry_points(group=MODULES)))
+    return _with_prefix(incomplete, (found.name for found in entry_points(group=MODULES)))
 
 
 def drivers(incomplete: str) -> list[str]:
     """Return the installed drivers that begin so, in the spelling of the documents."""
     names = (found.name for found in entry_points(group=DRIVERS))
-    return _beginning(incomplete, (name.capitalize() if name.islower() else name for name in names))
+    return _with_prefix(incomplete, (name.capitalize() if name.islower() else name for name in names))
 
 
 def entities(context: typer.Context, incomplete: str) -> list[str]:
@@ -55,10 +55,10 @@ def entities(context: typer.Context, incomplete: str) -> list[str]:
     except TwinstoreError:
         # A shell has nowhere to say it; the command will.
         return []
-    return _beginning(incomplete, (entity.name for spec in specs for entity in spec.catalog.entities))
+    return _with_prefix(incomplete, (entity.name for spec in specs for entity in spec.catalog.entities))
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+def _with_prefix(incomplete: str, names: Iterable[str]) -> list[str]:
     # Names compare without case, but a shell drops what does not begin as it was typed.
     spelled = {name.lower() if incomplete.islower() else name for name in names}
     return sorted(name for name in spelled if name.startswith(incomplete))
@@ -226,7 +226,7 @@ class OneStore:
     def opened(self) -> Iterator[Store]:
         """Open the module on the named driver, or on the one of the settings."""
         settings = common(self.context).settings()
-        name = chosen_module(self.module, settings)
+        name = resolve_module(self.module, settings)
         with open_store(name, self.backend or settings.backend_name(name), settings) as store:
             yield store
 
@@ -244,7 +244,7 @@ class TargetSide:
     def opened(self) -> Iterator[Store]:
         """Open it."""
         settings = side_settings(common(self.context), self.target_config)
-        with open_store(chosen_module(self.module, settings), self.target, settings) as store:
+        with open_store(resolve_module(self.module, settings), self.target, settings) as store:
             yield store
 
 
@@ -273,7 +273,7 @@ class Sides:
         """Return the module: the given one, or the only one that some settings files name."""
         if self.module is not None:
             return module_argument(self.module)
-        return chosen_module(None, *(side_settings(self.common, file) for file in files))
+        return resolve_module(None, *(side_settings(self.common, file) for file in files))
 
     @contextmanager
     def opened(self, module: str) -> Iterator[tuple[Store, Store]]:
@@ -317,13 +317,13 @@ class RowOptions:
         )
 
 
-def spread(command: Callable[..., None]) -> Callable[..., None]:
+def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that takes the options of its groups one by one, those without a default first."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
 
     @wraps(command)
-    def called(**given: object) -> None:
+    def wrapper(**given: object) -> None:
         groups_given = {
             name: kind(**{item.name: given.pop(item.name) for item in fields(kind)})
             for name, kind in groups.items()
@@ -337,12 +337,12 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     ]
     parameters.sort(key=lambda item: item.default is not Parameter.empty)
     # What Typer reads the options from.
-    made: Any = called
+    made: Any = wrapper
     made.__signature__ = Signature(parameters)
     made.__annotations__ = {item.name: item.annotation for item in parameters}
     # What is unwrapped would show the groups.
     del made.__wrapped__
-    return called
+    return wrapper
 
 
 def _options(owner: Callable[..., object], *names: str) -> Iterator[Parameter]:

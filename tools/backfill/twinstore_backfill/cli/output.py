@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
 
 # Into a file or a pipe rich would assume 80 columns and fold keys, which would break a search for them.
-UNBROKEN = 100_000
+NO_WRAP_WIDTH = 100_000
 
 
-def emit(output: Format, document: object, *texts: RenderableType, kept: Path | None = None) -> None:
+def emit(output: Format, document: object, *texts: RenderableType, saved: Path | None = None) -> None:
     """Print the result: the document as JSON, or the texts.
 
     A reader of stdout may close it early; that does not change the result of the command.
@@ -46,7 +46,7 @@ def emit(output: Format, document: object, *texts: RenderableType, kept: Path | 
         output: text or JSON.
         document: the result for programs.
         texts: the result for people.
-        kept: the directory that holds the result as well.
+        saved: the directory that holds the result as well.
 
     Raises:
         OutputError: stdout cannot be written to, for example to a full disk, and nothing is kept.
@@ -57,9 +57,9 @@ def emit(output: Format, document: object, *texts: RenderableType, kept: Path | 
         else:
             emit_text(_rendered(texts))
     except OutputError as error:
-        if kept is None:
+        if saved is None:
             raise
-        warn(f"{error.message} It is in {kept}.")
+        warn(f"{error.message} It is in {saved}.")
 
 
 def _rendered(texts: Iterable[RenderableType]) -> str:
@@ -68,7 +68,7 @@ def _rendered(texts: Iterable[RenderableType]) -> str:
     console = Console(
         file=rendered,
         force_terminal=terminal or bool(os.environ.get("FORCE_COLOR")),
-        width=None if terminal else UNBROKEN,
+        width=None if terminal else NO_WRAP_WIDTH,
         highlight=False,
         markup=False,
         emoji=False,  # the key "a:b:c" is not to be shown with a picture
@@ -100,10 +100,10 @@ TONES: Final[Mapping[str, str]] = {
     "skipped": "dim",
 }
 # Between columns: usual, and where that is too wide.
-GAPS: Final = (2, 1)
+COLUMN_GAPS: Final = (2, 1)
 # The last column may break a word in one row of this many; with more, it is not readable as a table.
-ONE_IN: Final = 4
-NARROWEST: Final = 20
+ROWS_PER_BROKEN_ROW: Final = 4
+MIN_COLUMN_WIDTH: Final = 20
 
 
 class Rows:
@@ -120,9 +120,9 @@ class Rows:
         ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        for gap in GAPS:
-            room = options.max_width - gap * (len(self.columns) - 1)
-            widths = fitting([self.columns, *self._cells], room)
+        for gap in COLUMN_GAPS:
+            available_width = options.max_width - gap * (len(self.columns) - 1)
+            widths = column_widths([self.columns, *self._cells], available_width)
             if widths is not None:
                 yield self._table(widths, gap)
                 return
@@ -153,18 +153,18 @@ class Rows:
                     yield _indented(Text.assemble(f"{column}: ", _cell(column, text), overflow="fold"))
 
 
-def fitting(cells: Sequence[Sequence[str]], room: int) -> list[int] | None:
+def column_widths(cells: Sequence[Sequence[str]], available_width: int) -> list[int] | None:
     """Return the widths of columns whose words stay whole, or nothing where too many would break."""
     natural = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     least = [max(map(_longest_word, column)) for column in zip(*cells, strict=True)]
     least[0] = natural[0]
-    if sum(least) > room:
-        least[-1] = room - sum(least[:-1])
+    if sum(least) > available_width:
+        least[-1] = available_width - sum(least[:-1])
         broken = sum(_longest_word(row[-1]) > least[-1] for row in cells)
-        if least[-1] < NARROWEST or broken * ONE_IN > len(cells):
+        if least[-1] < MIN_COLUMN_WIDTH or broken * ROWS_PER_BROKEN_ROW > len(cells):
             return None
     widths = natural
-    while sum(widths) > room:
+    while sum(widths) > available_width:
         # The widest column shrinks first, as far as its words allow.
         at = max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))
         widths[at] -= 1
@@ -243,7 +243,7 @@ MetricsPort = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class ProgressOutput:
     """How a command reports its progress: under its name, in a form, and to clients at an address."""
 
     command: str
@@ -264,9 +264,9 @@ class Telling:
         """
         # Most commands need neither; imported, they would cost each of them time.
         from twinstore_backfill.progress.record import (  # noqa: PLC0415
+            CombinedProgress,
             JsonProgress,
             RecordedProgress,
-            SharedProgress,
         )
 
         with ExitStack() as stack:
@@ -274,29 +274,29 @@ class Telling:
             if self.form is ProgressForm.JSON:
                 shown = JsonProgress(sys.stderr, self.command)
             if self.address is not None:
-                from twinstore_backfill.progress.prometheus import ProgressCollector, metrics_served  # noqa: PLC0415
+                from twinstore_backfill.progress.prometheus import ProgressCollector, serve_metrics  # noqa: PLC0415
 
                 recorded = shown if isinstance(shown, RecordedProgress) else RecordedProgress()
                 collector = ProgressCollector(self.command, recorded)
-                stack.enter_context(metrics_served(*_host_and_port(self.address), collector))
+                stack.enter_context(serve_metrics(*_host_and_port(self.address), collector))
                 shown = recorded
             if self.form is ProgressForm.BAR:
                 bar = stack.enter_context(progress_on())
-                shown = bar if isinstance(shown, SilentProgress) else SharedProgress(bar, shown)
+                shown = bar if isinstance(shown, SilentProgress) else CombinedProgress(bar, shown)
             yield shown
 
 
 @dataclass(frozen=True)
-class Watched:
+class OutputOptions:
     """The last options of a command that shows its progress."""
 
     progress_form: ProgressOption = ProgressForm.BAR
     metrics_port: MetricsPort = None
     output: OutputFormat = Format.TEXT
 
-    def telling(self, command: str) -> Telling:
+    def progress_output(self, command: str) -> ProgressOutput:
         """Return what shows the progress of a command."""
-        return Telling(command, self.progress_form, self.metrics_port)
+        return ProgressOutput(command, self.progress_form, self.metrics_port)
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

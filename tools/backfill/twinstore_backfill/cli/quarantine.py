@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from twinstore.catalog.tenancy import shown
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.ledger import CopyJob
-from twinstore_backfill.cli.copy import CopyOut, copied, copy_directory
+from twinstore_backfill.cli.copy import CopyOut, copy_and_report, copy_directory
 from twinstore_backfill.cli.options import (
     AsOf,
     Format,
@@ -24,18 +24,18 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     TargetSide,
+    expand_option_groups,
     ignored_option,
     instant_option,
-    spread,
 )
-from twinstore_backfill.cli.output import Watched, emit, table
+from twinstore_backfill.cli.output import OutputOptions, emit, table
 from twinstore_backfill.cli.verify import KeyOption, ShowValues, key_option
 from twinstore_backfill.copy.engine import known_job, present_job_id
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import quarantine_lines, quarantined
 from twinstore_backfill.copy.status import latest_job
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.process.files import naming, write_lines
+from twinstore_backfill.process.files import wrap_write_errors, write_lines
 from twinstore_backfill.process.stopping import stop_on_signals
 from twinstore_backfill.stores import Store, select_entities
 
@@ -56,7 +56,7 @@ def opened(side: TargetSide, job: str | None) -> Iterator[tuple[Store, CopyJob]]
 
 
 @app.command("list")
-@spread
+@expand_option_groups
 def list_(
     side: TargetSide,
     job: JobId = None,
@@ -95,7 +95,7 @@ def _list_texts(document: Entry) -> Iterator[RenderableType]:
 
 
 @app.command()
-@spread
+@expand_option_groups
 def show(
     *,
     side: TargetSide,
@@ -112,7 +112,7 @@ def show(
         entries = [
             {**item, "raw": item["raw"] if show_values else None}
             for item in quarantined(store.ledger, found)
-            if [item["entity"], _listed(item["key"])] == wanted
+            if [item["entity"], _as_list(item["key"])] == wanted
         ]
     if not entries:
         raise ValidationError(
@@ -131,7 +131,7 @@ def _show_texts(entries: list[Entry]) -> Iterator[str]:
 
 
 @app.command()
-@spread
+@expand_option_groups
 def export(
     side: TargetSide,
     out: Annotated[Path, typer.Option("--out", help="File to write, one document per line.")],
@@ -140,19 +140,19 @@ def export(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Write every document with its reason and its original bytes to a file that only its owner may read."""
-    with naming(out):
+    with wrap_write_errors(out):
         if out.is_dir():
             raise ConfigurationError(f"{out} of --out is a directory; name the file to write.")
     with opened(side, job) as (store, found):
         entries = quarantined(store.ledger, found, content=False)
         count = sum(1 for entry in entries if not entity or entry["entity"] in entity)
-        with naming(out):
+        with wrap_write_errors(out):
             write_lines(out, quarantine_lines(store.ledger, found, [], entity or ()))
     emit(output, {"job": found.id, "documents": count, "file": str(out)}, f"{count:,} written to {out}.")
 
 
 @app.command()
-@spread
+@expand_option_groups
 def retry(
     *,
     sides: Sides,
@@ -161,7 +161,7 @@ def retry(
     ignore_unknown: IgnoreUnknown = None,
     out: CopyOut = None,
     execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,
-    shown: Watched,
+    shown: OutputOptions,
 ) -> None:
     """Copy the ranges with quarantined documents again, after these were repaired at the source.
 
@@ -180,17 +180,17 @@ def retry(
             subset=rows.subset,
             retry_quarantine=True,
         )
-        told = shown.telling("quarantine retry")
+        progress_output = shown.progress_output("quarantine retry")
         pair = sides.opened(name)
         code = (
-            copied(pair, options, shown.output, stop, told)
+            copy_and_report(pair, options, shown.output, stop, progress_output)
             if execute
-            else _waiting(pair, options, shown.output)
+            else _report_pending(pair, options, shown.output)
         )
     raise typer.Exit(code)
 
 
-def _waiting(
+def _report_pending(
     sides: AbstractContextManager[tuple[Store, Store]], options: CopyOptions, output: Format
 ) -> Exit:
     """Say how many documents would be tried again; any is pending work."""
@@ -204,7 +204,7 @@ def _waiting(
     return Exit.DIFFERENT if waiting else Exit.OK
 
 
-def _listed(key: object) -> object:
+def _as_list(key: object) -> object:
     return list(key) if isinstance(key, tuple) else key
 
 

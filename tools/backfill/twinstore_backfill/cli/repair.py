@@ -27,25 +27,31 @@ from twinstore_backfill.cli.options import (
     OnlyEntities,
     OutputFormat,
     Sides,
+    expand_option_groups,
     instant_option,
-    spread,
 )
-from twinstore_backfill.cli.output import Watched, emit, table
+from twinstore_backfill.cli.output import OutputOptions, emit, table
 from twinstore_backfill.cli.verify import conclude, report_texts, switch_of
 from twinstore_backfill.ignored import check_ignored, check_ignored_fields
 from twinstore_backfill.outcome import Exit, on_finish
 from twinstore_backfill.process.stopping import stop_on_signals
-from twinstore_backfill.repair.engine import NamedRows, Repair, Repaired, named_rows, require_same_stores
+from twinstore_backfill.repair.engine import (
+    Repair,
+    RepairResult,
+    ReportedRows,
+    read_reported_rows,
+    require_same_stores,
+)
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.writing import report_directory, reports_in, write_reports
-from twinstore_backfill.retention import cutoff, instant_of_judgement, is_due
+from twinstore_backfill.retention import cutoff, is_expired, resolve_as_of
 from twinstore_backfill.stores import (
     Store,
-    chosen_module,
     open_store,
     preflight,
     prepare_target,
     refuse_same_store,
+    resolve_module,
     select_entities,
 )
 from twinstore_backfill.verify.engine import run_verify
@@ -62,7 +68,7 @@ Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, onl
 
 
 @dataclass(frozen=True)
-class NamedIn:
+class DifferencesOptions:
     """The rows that a verification named, and where the report on them goes."""
 
     given: DifferencesIn = Path("report")
@@ -70,7 +76,7 @@ class NamedIn:
     as_of: AsOf = None
     out: ReportOut = None
 
-    def written(self) -> Path | None:
+    def directory_to_clear(self) -> Path | None:
         """Return the directory of the report, ``None`` if it holds the list that is read first.
 
         The list that a retry needs must not be lost because a server is down.
@@ -79,94 +85,96 @@ class NamedIn:
         return None if self.out is not None and self.out.resolve() == folder.resolve() else self.out
 
 
-def _options(module: str, sides: Sides, named: NamedIn, ignored: Ignored) -> VerifyOptions:
+def _options(module: str, sides: Sides, differences: DifferencesOptions, ignored: Ignored) -> VerifyOptions:
     return VerifyOptions(
-        entities=named.entity or (),
-        as_of=instant_option(named.as_of, "--as-of"),
+        entities=differences.entity or (),
+        as_of=instant_option(differences.as_of, "--as-of"),
         switch=switch_of(sides.common.settings(), module),
         ignored=ignored.unknown(sides.context),
         ignored_fields=ignored.fields(sides.context),
     )
 
 
-@spread
+@expand_option_groups
 def recheck(
     *,
     sides: Sides,
-    named: NamedIn,
+    differences: DifferencesOptions,
     ignored: Ignored,
     finish: OnFinish = None,
-    shown: Watched,
+    shown: OutputOptions,
 ) -> None:
     """Compare only the rows that a verification reported. Proves nothing about other rows."""
-    with report_directory(named.written()), stop_on_signals() as stop:
-        on_finish(finish, named.out)
+    with report_directory(differences.directory_to_clear()), stop_on_signals() as stop:
+        on_finish(finish, differences.out)
         name = sides.name
-        options = _options(name, sides, named, ignored)
-        told = shown.telling("recheck")
+        options = _options(name, sides, differences, ignored)
+        progress_output = shown.progress_output("recheck")
         with (
             sides.opened(name) as (left, right),
-            told.progress() as progress,
+            progress_output.progress() as progress,
             # Read before the reports of this run take its place.
-            named_rows(named.given, select_entities(left.bulk, ())) as rows,
+            read_reported_rows(differences.given, select_entities(left.bulk, ())) as rows,
         ):
-            require_same_stores(named.given, left, right)
-            with reports_in(named.out) as write:
+            require_same_stores(differences.given, left, right)
+            with reports_in(differences.out) as write:
                 report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
-        conclude(report, named.out, shown.output)
+        conclude(report, differences.out, shown.output)
     raise typer.Exit(report.exit_code)
 
 
-@spread
+@expand_option_groups
 def repair(
     *,
     sides: Sides,
-    named: NamedIn,
+    differences: DifferencesOptions,
     delete_extra: DeleteExtra = False,
     execute: Execute = False,
     ignored: Ignored,
     finish: OnFinish = None,
-    shown: Watched,
+    shown: OutputOptions,
 ) -> None:
     """Copy the rows that a verification reported again, and compare them.
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
-    with report_directory(named.written() if execute else None), stop_on_signals() as stop:
-        on_finish(finish, named.out)
+    with report_directory(differences.directory_to_clear() if execute else None), stop_on_signals() as stop:
+        on_finish(finish, differences.out)
         name = sides.name
-        options = _options(name, sides, named, ignored)
-        told = shown.telling("repair")
-        with sides.opened(name) as (left, right), told.progress() as progress:
+        options = _options(name, sides, differences, ignored)
+        progress_output = shown.progress_output("repair")
+        with sides.opened(name) as (left, right), progress_output.progress() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
             check_ignored(options.ignored, left.bulk.entities())
             check_ignored_fields(options.ignored_fields, left.bulk.entities())
-            with named_rows(named.given, select_entities(left.bulk, ())) as rows:
-                require_same_stores(named.given, left, right)
+            with read_reported_rows(differences.given, select_entities(left.bulk, ())) as rows:
+                require_same_stores(differences.given, left, right)
                 if not execute:
-                    code = _dry(rows, entities, shown.output, delete_extra=delete_extra)
+                    code = _report_dry_run(rows, entities, shown.output, delete_extra=delete_extra)
                 else:
                     prepare_target(right)
-                    instant = instant_of_judgement(left.bulk, options.as_of)
+                    instant = resolve_as_of(left.bulk, options.as_of)
                     done = Repair(left, right, instant, stop, options.ignored).run(
                         entities, rows, remove=delete_extra
                     )
-                    with reports_in(named.out) as write:
+                    with reports_in(differences.out) as write:
                         report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
-                    code = _repaired(done, report, named.out, shown.output)
+                    code = _report_repair(done, report, differences.out, shown.output)
     raise typer.Exit(code)
 
 
-def _repaired(done: Repaired, report: ParityReport, out: Path | None, output: Format) -> int:
+def _report_repair(done: RepairResult, report: ParityReport, out: Path | None, output: Format) -> int:
     if out is not None:
         write_reports(report, out)
     document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}
-    emit(output, document, *_done_texts(done), *report_texts(report, out), kept=out)
+    emit(output, document, *_done_texts(done), *report_texts(report, out), saved=out)
     return report.exit_code
 
 
-def _dry(rows: NamedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool) -> int:
+def _report_dry_run(
+    rows: ReportedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool
+) -> int:
     """Say what would be done; anything to do is pending work."""
     names = [entity.name for entity in entities]
     counts = {
@@ -187,7 +195,7 @@ def _dry_texts(counts: Mapping[str, Mapping[str, int]], *, delete_extra: bool) -
     yield "This was a dry run; nothing was written. Add --execute to repair."
 
 
-def _done_texts(done: Repaired) -> Iterator[str]:
+def _done_texts(done: RepairResult) -> Iterator[str]:
     yield from (f"{word}: {count.total():,}" for word, count in done.counts().items() if count.total())
     yield from (f"- {reason}" for reason in done.reasons)
 
@@ -215,7 +223,7 @@ def purge(
     settings = common(context).settings()
     limit = instant_option(before, "--before")
     wanted = tenant_argument(tenant) if tenant is not None else None
-    name = chosen_module(module, settings)
+    name = resolve_module(module, settings)
     with open_store(name, backend or settings.backend_name(name), settings) as store:
         preflight(store.storage.check_ready)
         found = [_purge(store, entity, limit, wanted, execute=execute) for entity in _entities(store)]
@@ -240,7 +248,7 @@ def _purge(
     before = limit or cutoff(entity, store.options, store.bulk.now())
     rows = 0
     if before is not None:
-        rows = (_remove if execute else _due)(store, entity, before, tenant)
+        rows = (_remove_expired if execute else _count_expired)(store, entity, before, tenant)
     return {
         "entity": entity.name,
         "before": json_text.format_timestamp(before) if before else None,
@@ -248,7 +256,7 @@ def _purge(
     }
 
 
-def _remove(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
+def _remove_expired(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
     """Remove what is due in batches; return how many rows of the entity went."""
     access = store.bulk.access()
     query = expired_query(entity, ALL_TENANTS if tenant is None else Tenant(tenant), before, BATCH)
@@ -258,8 +266,8 @@ def _remove(store: Store, entity: Entity, before: datetime, tenant: str | None) 
     return removed
 
 
-def _due(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
+def _count_expired(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
     with store.bulk.view() as view:
         batches = view.rows(entity, KeyRange(), tenant_id=tenant)
         # By the scan of a comparison, which needs no model: a row that cannot be decoded is due all the same.
-        return sum(is_due(entity, row, before) for batch in batches for row in batch)
+        return sum(is_expired(entity, row, before) for batch in batches for row in batch)

@@ -13,24 +13,24 @@ from rich.console import RenderableType
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ValidationError
 from twinstore.plugins.drivers import load_backend
-from twinstore_backfill.cli.invocation import remembered
+from twinstore_backfill.cli.invocation import register_secrets
 from twinstore_backfill.cli.options import (
     IgnoreUnknown,
     OnlyEntities,
     Sides,
+    expand_option_groups,
     ignored_option,
     side_settings,
-    spread,
 )
-from twinstore_backfill.cli.output import Watched, emit, table
-from twinstore_backfill.process.files import json_text, naming, write_whole
+from twinstore_backfill.cli.output import OutputOptions, emit, table
+from twinstore_backfill.process.files import json_text, wrap_write_errors, write_atomic
 from twinstore_backfill.process.stopping import stop_on_signals
-from twinstore_backfill.report.failing import Failure, failures_reported
+from twinstore_backfill.report.failures import Failure, report_failures
 from twinstore_backfill.selftest.engine import (
     SelftestOptions,
+    check_drivers,
     embedded_settings,
     open_scratch,
-    planted_drivers,
     run_selftest,
 )
 from twinstore_backfill.selftest.report import FORMAT, document_of, headline, markdown
@@ -41,7 +41,7 @@ MARKDOWN = "selftest-report.md"
 FILES = (JSON, MARKDOWN)
 
 
-@spread
+@expand_option_groups
 def selftest(
     *,
     sides: Sides,
@@ -66,11 +66,11 @@ def selftest(
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for the report as JSON and Markdown.")
     ] = None,
-    shown: Watched,
+    shown: OutputOptions,
 ) -> None:
     """Corrupt a copy of a sample in every known way, and count which corruptions the verification finds."""
     # From here on, so that the files of --out agree with the exit code at every moment.
-    with failures_reported(out, FILES, _failure_file), stop_on_signals() as stop:
+    with report_failures(out, FILES, _failure_file), stop_on_signals() as stop:
         name = sides.name
         options = SelftestOptions(
             sample=sample,
@@ -79,27 +79,27 @@ def selftest(
             entities=tuple(entities or ()),
             ignored=ignored_option(sides.context, ignore_unknown),
         )
-        planted_drivers(name, (sides.source, sides.target))
-        told = shown.telling("selftest")
+        check_drivers(name, (sides.source, sides.target))
+        progress_output = shown.progress_output("selftest")
         origin = open_store(
             name, sides.source, side_settings(sides.common, sides.source_config), read_only=True
         )
         with origin as rows, scratch_settings(scratch) as settings:
             if scratch is not None:
                 configured = side_settings(sides.common, sides.target_config)
-                keep_apart(settings, rows, (name, sides.source, sides.target), configured)
+                require_separate_databases(settings, rows, (name, sides.source, sides.target), configured)
             with (
                 open_scratch(name, sides.source, settings) as left,
                 open_scratch(name, sides.target, settings) as right,
-                told.progress() as progress,
+                progress_output.progress() as progress,
             ):
                 outcome = run_selftest(rows, left, right, options, progress, stop)
             report = document_of(outcome, options, rows.described(), name)
         if out is not None:
-            with naming(out):
-                write_whole(out / JSON, json_text(report))
-                write_whole(out / MARKDOWN, markdown(report).encode())
-        emit(shown.output, report, *_texts(report, out), kept=out)
+            with wrap_write_errors(out):
+                write_atomic(out / JSON, json_text(report))
+                write_atomic(out / MARKDOWN, markdown(report).encode())
+        emit(shown.output, report, *_texts(report, out), saved=out)
     raise typer.Exit(report["exit_code"])
 
 
@@ -112,13 +112,15 @@ def scratch_settings(file: Path | None) -> Iterator[Settings]:
     """Yield the settings of the scratch databases: those of a file, or of servers that run until the end."""
     if file is None:
         with embedded_settings() as settings:
-            yield remembered(settings)
+            yield register_secrets(settings)
     else:
         # The environment may name the databases of the service, which must not be used for this.
-        yield remembered(load_settings(file, environ={}))
+        yield register_secrets(load_settings(file, environ={}))
 
 
-def keep_apart(scratch: Settings, source: Store, names: tuple[str, str, str], target: Settings) -> None:
+def require_separate_databases(
+    scratch: Settings, source: Store, names: tuple[str, str, str], target: Settings
+) -> None:
     """Refuse scratch databases that are the source, or the target where the settings name one.
 
     Args:

@@ -14,7 +14,7 @@ from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.process.stopping import stop_on_signals
 from twinstore_backfill.smoke.engine import SHOWN, SmokeOptions, refused, run_smoke
-from twinstore_backfill.stores import chosen_module, open_store
+from twinstore_backfill.stores import open_store, resolve_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def smoke(  # noqa: PLR0917  # the options of a command
     settings and 4 where the server does not answer.
     """
     settings = common(context).settings()
-    name = chosen_module(module, settings)
+    name = resolve_module(module, settings)
     options = SmokeOptions(
         timeout=timedelta(seconds=timeout), tenants=tuple(map(tenant_argument, tenant or ()))
     )

@@ -58,24 +58,24 @@ def _writing() -> Iterator[None]:
         discard()
     except OSError as error:
         discard()
-        raise unwritten(error) from error
+        raise stdout_error(error) from error
 
 
-def unwritten(error: OSError) -> OutputError:
+def stdout_error(error: OSError) -> OutputError:
     """Return the error of a stdout that takes nothing."""
     return OutputError(f"The result could not be written to stdout: {error.strerror}.")
 
 
-def nobody_reads() -> bool:
+def is_stdout_closed() -> bool:
     """Return whether it was stdout that broke, and not a connection."""
-    asked = select.poll()
+    poller = select.poll()
     # No event is requested: poll always reports a closed reader.
-    asked.register(sys.stdout.fileno(), 0)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in asked.poll(0))
+    poller.register(sys.stdout.fileno(), 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poller.poll(0))
 
 
 def discard() -> None:
     """Send what is left of stdout to nowhere, or Python would fail to write it at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    os.close(devnull)

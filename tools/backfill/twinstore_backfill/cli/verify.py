@@ -28,13 +28,13 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     drivers,
+    expand_option_groups,
     instant_option,
     side_settings,
-    spread,
 )
 from twinstore_backfill.cli.output import (
-    Telling,
-    Watched,
+    OutputOptions,
+    ProgressOutput,
     emit,
     table,
     toned,
@@ -70,7 +70,7 @@ from twinstore_backfill.report.writing import (
     reports_in,
     write_reports,
 )
-from twinstore_backfill.retention import instant_of_judgement
+from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.stores import Store, open_store, select_entities
 from twinstore_backfill.subset import described
 from twinstore_backfill.verify.checks import read_groups
@@ -140,7 +140,7 @@ class Mode(StrEnum):
     SAMPLE = "sample"
 
 
-@spread
+@expand_option_groups
 def verify(
     *,
     sides: VerifySides,
@@ -164,7 +164,7 @@ def verify(
     max_ratio: MaxRatio = None,
     ignored: Ignored,
     finish: OnFinish = None,
-    shown: Watched,
+    shown: OutputOptions,
 ) -> None:
     """Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first."""
     # From here on, so that the files of --out agree with the exit code at every moment.
@@ -197,21 +197,21 @@ def verify(
                 report = run_start_clean(_source_name(sides.source), store, options, stop)
         else:
             _require_source(sides.source)
-            told = shown.telling("verify")
-            report = verified(sides.opened(name), options, out, stop, told)
+            progress_output = shown.progress_output("verify")
+            report = run_and_write(sides.opened(name), options, out, stop, progress_output)
         conclude(report, out, shown.output)
     raise typer.Exit(report.exit_code)
 
 
-def verified(
+def run_and_write(
     sides: AbstractContextManager[tuple[Store, Store]],
     options: VerifyOptions,
     out: Path | None,
     stop: StopSwitch,
-    told: Telling,
+    progress_output: ProgressOutput,
 ) -> ParityReport:
     """Compare and return the report; the findings are written to the directory."""
-    with reports_in(out) as write, sides as (left, right), told.progress() as progress:
+    with reports_in(out) as write, sides as (left, right), progress_output.progress() as progress:
         return run_verify(left, right, options, progress, stop, write)
 
 
@@ -219,7 +219,7 @@ def conclude(report: ParityReport, out: Path | None, output: Format) -> None:
     """Write and print a report."""
     if out is not None:
         write_reports(report, out)
-    emit(output, report.model_dump(mode="json"), *report_texts(report, out), kept=out)
+    emit(output, report.model_dump(mode="json"), *report_texts(report, out), saved=out)
 
 
 def _approval(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
@@ -334,9 +334,9 @@ def _named(report: ParityReport) -> Iterator[str]:
         for item in entity.fields[:NAMED]:
             yield f"{item.kind} {name}, field {clipped(item.path)}: {item.documents:,}"
         for listed in lists_of(entity):
-            said = "" if listed.kind in {"missing", "extra"} else ": {}"
+            suffix = "" if listed.kind in {"missing", "extra"} else ": {}"
             for row in listed.rows[:NAMED]:
-                yield f"{listed.kind} {name} {_key(row.named)}{said.format(row.where)}"
+                yield f"{listed.kind} {name} {_key(row.named)}{suffix.format(row.where)}"
             if listed.count > NAMED:
                 yield f"… and {listed.count - NAMED:,} more {listed.kind} in {name}"
 
@@ -362,7 +362,7 @@ CODES = {
 }
 
 
-@spread
+@expand_option_groups
 def diff(
     *,
     sides: Sides,
@@ -375,10 +375,10 @@ def diff(
 ) -> None:
     """Compare one row as a verification does, and show where it differs. Shows values on request only."""
     name = sides.name
-    asked = instant_option(as_of, "--as-of")
+    requested_as_of = instant_option(as_of, "--as-of")
     with sides.opened(name) as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
-        instant = instant_of_judgement(left.bulk, asked)
+        instant = resolve_as_of(left.bulk, requested_as_of)
         unknown = ignored.unknown(sides.context)
         check_ignored(unknown, left.bulk.entities())
         row = key_option(chosen, key)
@@ -448,7 +448,7 @@ def _shown(value: object) -> str:
     return "(nothing)" if value is None else orjson.dumps(value).decode()
 
 
-class Shown(StrEnum):
+class ReportOutput(StrEnum):
     """How a report is printed: as the command that made it does, or as one of its files."""
 
     TEXT = "text"
@@ -462,7 +462,7 @@ def report(
     file: Annotated[
         Path, typer.Option("--in", help="A parity-report.json, or the --out directory of a verification.")
     ] = Path("report"),
-    output: Annotated[Shown, typer.Option("--format", help="What to print.")] = Shown.MARKDOWN,
+    output: Annotated[ReportOutput, typer.Option("--format", help="What to print.")] = ReportOutput.MARKDOWN,
 ) -> None:
     """Print a parity report in another format."""
     path = file / REPORT_FILES[0] if file.is_dir() else file
@@ -471,7 +471,7 @@ def report(
     except OSError as error:
         raise ValidationError(f"{path} cannot be read: {error.strerror}. Name a report with --in.") from error
     found = parse_report(content, str(path))
-    if output is Shown.TEXT:
+    if output is ReportOutput.TEXT:
         emit(Format.TEXT, None, *report_texts(found, None))
     else:
         emit_text(render(found, ReportFormat(output.value)).decode())

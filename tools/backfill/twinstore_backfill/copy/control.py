@@ -35,7 +35,7 @@ class Control:
         self._rate = job.max_rate
         self._paused = job.paused
 
-    def obey(self, job: CopyJob) -> None:
+    def apply_requests(self, job: CopyJob) -> None:
         """Take over what has changed since the last look."""
         # Only a change: the rate of the command line counts until another one is requested.
         if job.max_rate != self._rate:
@@ -52,7 +52,7 @@ def rate_text(rate: int | None) -> str:
     return "no limit" if rate is None else f"{rate:,} documents per second"
 
 
-def chosen_job(target: Store, given: str | None) -> CopyJob:
+def select_job(target: Store, given: str | None) -> CopyJob:
     """Return the job of a command: the given one, or the only one that is not complete.
 
     Raises:
@@ -144,13 +144,13 @@ class Limits:
         with self._lock:
             self._conflicts += sum(tally.conflicts.values())
             self._quarantined += sum(tally.quarantined.values()) - (waiting if self._overwrite else 0)
-            self._judge()
+            self._check_limits()
 
-    def give_up(self, waiting: int) -> None:
+    def add_unresolved(self, waiting: int) -> None:
         """Count rows that waited for others without success."""
         with self._lock:
             self._quarantined += waiting
-            self._judge()
+            self._check_limits()
 
     def reopen(self, live: Iterable[RangeProgress]) -> set[int]:
         """Return the numbers of the finished ranges that must be processed again.
@@ -177,7 +177,7 @@ class Limits:
         self._quarantined = sum(count for number, count in quarantined.items() if number not in again)
         return again
 
-    def _judge(self) -> None:
+    def _check_limits(self) -> None:
         if self._conflicts > self._max_conflicts:
             self.exceeded = f"more than {self._max_conflicts} conflicts (--max-conflicts)"
         elif self._max_quarantine is not None and self._quarantined > self._max_quarantine:

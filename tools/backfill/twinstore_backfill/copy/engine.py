@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import TwinstoreError
 from twinstore.ledger import JobState, RangeState
-from twinstore_backfill.connection_budget import copy_needs, telling_needs
+from twinstore_backfill.connection_budget import copy_needs, explain_connection_limit
 from twinstore_backfill.copy.control import HIGHEST_RATE, Control, Limits, RateLimiter
 from twinstore_backfill.copy.dry_run import DryRun
-from twinstore_backfill.copy.lease import LeaseKeeper, Patience, acquire, dismiss_dead_workers, worker_id
+from twinstore_backfill.copy.lease import ConflictRetry, LeaseKeeper, acquire, release_dead_workers, worker_id
 from twinstore_backfill.copy.options import job_id, job_settings, released_settings, with_places
-from twinstore_backfill.copy.processes import Team, threads_of_processes
+from twinstore_backfill.copy.processes import HelperPool, threads_of_processes
 from twinstore_backfill.copy.quarantine import ExportedLines, export_lines
-from twinstore_backfill.copy.ranges import RangeQueue, settle_moves
+from twinstore_backfill.copy.ranges import RangeQueue, resolve_unique_moves
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.report import (
     REPORT_FILE,
@@ -41,11 +41,11 @@ from twinstore_backfill.copy.report import (
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.ignored import check_ignored
 from twinstore_backfill.outcome import UnknownJobError
-from twinstore_backfill.process.files import json_text, require_writable, write_whole
-from twinstore_backfill.process.memory import tuned_collector
+from twinstore_backfill.process.files import json_text, require_writable, write_atomic
+from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.fast_path import fast_path_report
-from twinstore_backfill.retention import expiry_test, instant_of_judgement
+from twinstore_backfill.retention import expiry_test, resolve_as_of
 from twinstore_backfill.stores import (
     inspect_source,
     is_migrated,
@@ -96,9 +96,9 @@ def run_copy(
     check_ignored(options.ignored, source.bulk.entities())
     options.subset.check(entities)
     state = inspect_source(source)
-    as_of = instant_of_judgement(source.bulk, options.as_of)
+    as_of = resolve_as_of(source.bulk, options.as_of)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
-    with tuned_collector(), telling_needs(copy_needs(options.jobs)):
+    with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
         if options.execute:
             prepare_target(target)
             result = Copy(source, target, options, progress, stop).run(entities, as_of, started)
@@ -107,7 +107,7 @@ def run_copy(
             result = dry.run(entities, as_of, started)
     result = replace(result, warnings=state.warnings)
     if out is not None:
-        write_whole(out / REPORT_FILE, json_text(report_document(result)))
+        write_atomic(out / REPORT_FILE, json_text(report_document(result)))
     return result
 
 
@@ -147,10 +147,10 @@ class Copy:
         self._progress, self._stop = progress, stop
         self._ledger = target.ledger
         self._limits = Limits(options, stop)
-        self._patience = Patience(stop)
+        self._conflict_retry = ConflictRetry(stop)
         self._rows = SourceRows(source.bulk, options)
         self._exported = ExportedLines()
-        self._team: Team | None = None
+        self._helpers: HelperPool | None = None
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
         """Copy the remaining ranges; ``as_of`` counts if the job begins now.
@@ -161,22 +161,22 @@ class Copy:
         """
         worker = worker_id()
         try:
-            job, lease = self._held(entities, as_of, worker)
+            job, lease = self._acquire_job(entities, as_of, worker)
             # From here on, because cutting a large source alone may take longer than a lease.
             with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
-                return self._copied(job, entities, worker, keeper, started)
+                return self._copy_job(job, entities, worker, keeper, started)
         except StopRequestedError:
             # While it waited for another process.
             self._stop.raise_if_interrupted(RESUME)
             raise
 
-    def _copied(
+    def _copy_job(
         self, job: CopyJob, entities: Sequence[Entity], worker: str, keeper: LeaseKeeper, started: datetime
     ) -> CopyResult:
         """Copy the ranges of a job that is held; return what it amounted to, while it is still held."""
         context = self._context(job, worker, entities, keeper)
         with self._lines_exported(job):
-            self._patience.outlast("Opening ranges again", lambda: self._open_again(keeper.refresh()))
+            self._conflict_retry.run("Opening ranges again", lambda: self._reopen_ranges(keeper.refresh()))
             self._plan(keeper, entities)
             self._copy_ranges(context, job)
             # Before the signal: that another process has taken over is what a user must know first.
@@ -191,24 +191,24 @@ class Copy:
         """Copy with all threads, of this process and of others."""
         sides = (self._source, self._target)
         threads = threads_of_processes(*sides, self._options, self._threads(job))
-        with Team(context) as team:
-            self._team = team
-            team.start(*sides, self._options, job, threads)
+        with HelperPool(context) as helpers:
+            self._helpers = helpers
+            helpers.start(*sides, self._options, job, threads)
             copy_ranges(context, threads[0])
-            team.join()
+            helpers.join()
 
     def _end(self, entity: Entity) -> None:
         """Say that all of an entity is live, once everything has been heard of it."""
-        if self._team is not None:
-            self._team.drain()
+        if self._helpers is not None:
+            self._helpers.drain()
         self._progress.finish(entity.name)
 
-    def _held(self, entities: Sequence[Entity], as_of: datetime, worker: str) -> tuple[CopyJob, Lease]:
+    def _acquire_job(self, entities: Sequence[Entity], as_of: datetime, worker: str) -> tuple[CopyJob, Lease]:
         """Return the job with its lease."""
         # A process that was killed may have left a transaction behind that holds the job.
-        job = self._patience.outlast("Starting the job", partial(self._job, entities, as_of, begin=False))
+        job = self._conflict_retry.run("Starting the job", partial(self._job, entities, as_of, begin=False))
         take = partial(acquire, self._ledger, job.id, worker, self._options.lease)
-        lease = self._patience.outlast("Taking the job", take)
+        lease = self._conflict_retry.run("Taking the job", take)
         job = self._job(entities, as_of, begin=True)
         # Requests to an earlier run end with it: the command line says what counts now.
         rate = None if self._options.max_rate is None else min(int(self._options.max_rate), HIGHEST_RATE)
@@ -240,10 +240,10 @@ class Copy:
             entities,
             lease=self._options.lease,
             stop=self._stop,
-            patience=self._patience,
+            conflict_retry=self._conflict_retry,
             control=Control(limiter, job),
             begin=lambda entity: self._begin(job, entity),
-            settle=lambda entity: self._settle(keeper, entity),
+            settle=lambda entity: self._write_moves(keeper, entity),
             end=self._end,
         )
         return CopyContext(
@@ -253,7 +253,7 @@ class Copy:
             queue=queue,
             limits=self._limits,
             limiter=limiter,
-            patience=self._patience,
+            conflict_retry=self._conflict_retry,
             stop=self._stop,
             progress=self._progress,
             entities={entity.name: entity for entity in entities},
@@ -263,12 +263,12 @@ class Copy:
             on_conflict=self._options.on_conflict,
         )
 
-    def _open_again(self, lease: Lease) -> None:
+    def _reopen_ranges(self, lease: Lease) -> None:
         """Free ranges of dead workers, and reopen ranges that failed or must be processed again."""
         # First: a stop of an earlier run would end this one before its first range.
         self._ledger.resume(lease)
         # Before ranges are handed out, so that those of a killed process need not wait for its time.
-        dismiss_dead_workers(self._ledger, lease.job_id)
+        release_dead_workers(self._ledger, lease.job_id)
         again = self._limits.reopen(self._ledger.ranges(lease.job_id, state=RangeState.LIVE))
         failed = {item.number for item in self._ledger.ranges(lease.job_id, state=RangeState.FAILED)}
         self._ledger.reopen(lease, sorted(again | failed))
@@ -304,18 +304,18 @@ class Copy:
         self._progress.start(entity.name, self._rows.count(entity, most), before["read"])
         self._progress.count(entity.name, before)
 
-    def _settle(self, keeper: LeaseKeeper, entity: Entity) -> bool:
+    def _write_moves(self, keeper: LeaseKeeper, entity: Entity) -> bool:
         """Write rows whose unique values moved between ranges; return whether there is more to copy."""
         if self._options.on_conflict != "overwrite":
             return False
         sides = self._source.bulk, self._target.bulk
-        moves = self._patience.outlast(
+        moves = self._conflict_retry.run(
             f"Settling {entity.name}",
-            lambda: settle_moves(*sides, self._ledger, keeper.refresh(), entity),
+            lambda: resolve_unique_moves(*sides, self._ledger, keeper.refresh(), entity),
         )
         if not moves.settled:
             # Nothing frees these any more, so that they count like all the others now.
-            self._limits.give_up(moves.waiting)
+            self._limits.add_unresolved(moves.waiting)
         return bool(moves.settled)
 
     def _conclude(self, lease: Lease) -> str:

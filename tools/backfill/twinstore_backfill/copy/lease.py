@@ -1,6 +1,6 @@
 """Holding a job: its lease, taken over from a dead process at once, and a sign of life while we work.
 
-:class:`Patience` repeats a step of a copy that lost against another writer.
+:class:`ConflictRetry` repeats a step of a copy that lost against another writer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def acquire(ledger: Ledger, job_id: str, worker: str, duration: timedelta) -> Le
     try:
         return ledger.acquire(job_id, worker, duration)
     except LeaseLostError as error:
-        previous = Holder.parse(error.key or "")
+        previous = ProcessIdentity.parse(error.key or "")
         # Only a process that certainly ran here and has ended; for any other host only time decides.
         if previous is None or not previous.dead:
             raise
@@ -47,13 +47,13 @@ def acquire(ledger: Ledger, job_id: str, worker: str, duration: timedelta) -> Le
         return ledger.acquire(job_id, worker, duration, dead=error.key)
 
 
-def dismiss_dead_workers(ledger: Ledger, job_id: str) -> None:
+def release_dead_workers(ledger: Ledger, job_id: str) -> None:
     """Free the ranges of workers whose process ran here and is gone, before their time is up."""
     held = {item.worker for item in ledger.ranges(job_id, state=RangeState.COPYING)}
     for worker in held - {None}:
-        holder = Holder.parse(worker or "")
-        if worker is not None and holder is not None and holder.dead:
-            log.info("process %d, which copied a range, has ended; its ranges are free", holder.pid)
+        process = ProcessIdentity.parse(worker or "")
+        if worker is not None and process is not None and process.dead:
+            log.info("process %d, which copied a range, has ended; its ranges are free", process.pid)
             ledger.leave(job_id, worker)
 
 
@@ -87,8 +87,8 @@ class LeaseKeeper:
         self._done.set()
         self._thread.join()
         # The worker first: its ranges are free then when the next coordinator gets the lease.
-        _try("left", lambda: self._ledger.sign_off(self.lease.job_id, self._worker))
-        _try("released", lambda: self._ledger.release(self.lease))
+        _try_release("left", lambda: self._ledger.sign_off(self.lease.job_id, self._worker))
+        _try_release("released", lambda: self._ledger.release(self.lease))
 
     def refresh(self) -> Lease:
         """Renew the lease now and return it.
@@ -109,7 +109,7 @@ class LeaseKeeper:
         while not self._done.wait(self._duration.total_seconds() / 3):
             try:
                 self.refresh()
-                self._ledger.beat(self.lease.job_id, self._worker, self._duration)
+                self._ledger.heartbeat(self.lease.job_id, self._worker, self._duration)
             except LeaseLostError as error:
                 self.lost = error
                 # Another coordinator may reopen ranges and complete the job now; this one must not go on.
@@ -121,7 +121,7 @@ class LeaseKeeper:
                 log.warning("the lease could not be renewed, trying again: %s", type(error).__name__)
 
 
-def _try(what: str, action: Callable[[], None]) -> None:
+def _try_release(what: str, action: Callable[[], None]) -> None:
     try:
         action()
     except TwinstoreError as problem:
@@ -135,7 +135,7 @@ _runs = count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ProcessIdentity:
     """A process: pids are reused within a boot, and two containers may share a host name but not pids.
 
     Attributes:
@@ -187,7 +187,7 @@ def worker_id() -> str:
 
     A later run of the same process is another worker, so that it is free to take what this one left behind.
     """
-    return f"{Holder.this_process()}/{next(_runs)}"
+    return f"{ProcessIdentity.this_process()}/{next(_runs)}"
 
 
 def start_time(pid: int) -> str | None:
@@ -243,15 +243,15 @@ def _namespace() -> str:
 T = TypeVar("T")
 
 # Twice what the server usually needs. A client that writes for longer is alive, and the copy should end.
-PATIENCE_SECONDS: Final = 180.0
+RETRY_SECONDS: Final = 180.0
 # A call that lost against a live writer succeeds soon; at once it would conflict with the same writer again.
-PAUSES: Final = (0.1, 0.5)
-LONGEST_PAUSE: Final = 2.0
+RETRY_DELAYS: Final = (0.1, 0.5)
+MAX_RETRY_DELAY: Final = 2.0
 # The driver has tried for 10 s by then, so this is not an ordinary race.
-TOLD_AFTER: Final = len(PAUSES)
+WARN_AFTER: Final = len(RETRY_DELAYS)
 
 
-class Patience:
+class ConflictRetry:
     """Repeats what lost against another writer until it gets through."""
 
     def __init__(self, stop: StopSwitch, ticks: Callable[[], float] = time.monotonic) -> None:
@@ -259,7 +259,7 @@ class Patience:
         self._stop = stop
         self._ticks = ticks
 
-    def outlast(self, what: str, action: Callable[[], T]) -> T:
+    def run(self, what: str, action: Callable[[], T]) -> T:
         """Return the result of an action, repeated after a ``ConcurrencyError``.
 
         Args:
@@ -267,32 +267,32 @@ class Patience:
             action: fails without a trace; another transaction may hold what it writes.
 
         Raises:
-            ConcurrencyError: it still loses after :data:`PATIENCE_SECONDS`.
+            ConcurrencyError: it still loses after :data:`RETRY_SECONDS`.
             StopRequestedError: a stop was requested while waiting.
         """
-        for number, pause in self._pauses():
+        for number, pause in self._delays():
             try:
                 return action()
             except ConcurrencyError as error:
                 log.info("%s is repeated: %s", what, error)
-                if number == TOLD_AFTER:
-                    self._tell(what)
+                if number == WARN_AFTER:
+                    self._warn(what)
                 self._stop.pause(pause)
         return action()
 
-    def _pauses(self) -> Iterator[tuple[int, float]]:
-        end = self._ticks() + PATIENCE_SECONDS
-        for number, pause in enumerate(chain(PAUSES, repeat(LONGEST_PAUSE))):
+    def _delays(self) -> Iterator[tuple[int, float]]:
+        end = self._ticks() + RETRY_SECONDS
+        for number, pause in enumerate(chain(RETRY_DELAYS, repeat(MAX_RETRY_DELAY))):
             if self._ticks() >= end:
                 return
             yield number, pause
 
-    def _tell(self, what: str) -> None:
+    def _warn(self, what: str) -> None:
         # A warning, because a copy without progress for a minute looks like one that hangs.
         log.warning(
             "%s has to wait: another transaction holds what it writes, such as one that a killed copy left "
             "open and that its server ends, as a rule after 60 to 90 s. Trying again for up to %.0f s; "
             "nothing is lost.",
             what,
-            PATIENCE_SECONDS,
+            RETRY_SECONDS,
         )

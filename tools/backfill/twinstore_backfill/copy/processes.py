@@ -22,13 +22,13 @@ from typing_extensions import override
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.control import Control, Limits, RateLimiter
-from twinstore_backfill.copy.lease import Patience, worker_id
+from twinstore_backfill.copy.lease import ConflictRetry, worker_id
 from twinstore_backfill.copy.ranges import RangeQueue
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
-from twinstore_backfill.process.children import begin_child, signals_of_parent
-from twinstore_backfill.process.memory import batches_kept, tuned_collector
-from twinstore_backfill.process.messages import chosen
+from twinstore_backfill.process.children import begin_child, block_signals
+from twinstore_backfill.process.memory import cache_batch_memory, tuned_gc
+from twinstore_backfill.process.messages import message_settings
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import Progress
 from twinstore_backfill.retention import expiry_test
@@ -47,7 +47,7 @@ log = getLogger(__name__)
 
 THREADS_PER_PROCESS: Final = 8
 # How often the listener of a helper checks whether a stop was requested.
-LOOK_SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.2
 # How long to wait for the reports of a helper before an entity counts as finished.
 DRAIN_SECONDS: Final = 10.0
 
@@ -63,12 +63,12 @@ def threads_of_processes(source: Store, target: Store, options: CopyOptions, thr
     return [threads // processes + (number < threads % processes) for number in range(processes)]
 
 
-class Team(AbstractContextManager["Team"]):
+class HelperPool(AbstractContextManager["HelperPool"]):
     """The helpers of one copy, as its process sees them."""
 
     def __init__(self, context: CopyContext) -> None:
         self._context = context
-        self._helpers: list[Helper] = []
+        self._helpers: list[HelperProcess] = []
 
     def start(
         self, source: Store, target: Store, options: CopyOptions, job: CopyJob, threads: list[int]
@@ -81,7 +81,7 @@ class Team(AbstractContextManager["Team"]):
         for number in others:
             # Their rows are heard of before this process comes to them.
             for entity in self._context.entities.values():
-                self._context.queue.say_begun(entity)
+                self._context.queue.begin_entity(entity)
             assignment = Assignment(
                 source=source.spec,
                 target=target.spec,
@@ -90,9 +90,9 @@ class Team(AbstractContextManager["Team"]):
                 options=options,
                 threads=number,
                 share=number / sum(threads),
-                messages=chosen(),
+                messages=message_settings(),
             )
-            self._helpers.append(Helper(self._context, assignment))
+            self._helpers.append(HelperProcess(self._context, assignment))
 
     def drain(self) -> None:
         """Wait until everything has been received that helpers reported before."""
@@ -120,7 +120,7 @@ class Team(AbstractContextManager["Team"]):
             helper.join()
 
 
-class Helper:
+class HelperProcess:
     """One other process, and the thread that listens to it."""
 
     def __init__(self, context: CopyContext, assignment: Assignment) -> None:
@@ -129,14 +129,14 @@ class Helper:
         # Rows of ranges that are not live yet; a killed process cannot subtract them itself.
         self._open = Counter[str]()
         self._begun = self._ended = False
-        self._heard = Event()
+        self._drained = Event()
         self._echoes = 0
         self._connection, other = multiprocessing.Pipe()
         # "spawn": a forked child would share the connections of this process.
         self._process = multiprocessing.get_context("spawn").Process(
-            target=help_to_copy, args=(other, assignment), name="copy", daemon=True
+            target=run_helper, args=(other, assignment), name="copy", daemon=True
         )
-        with signals_of_parent():
+        with block_signals():
             self._process.start()
         # Or its end would not be noticed.
         other.close()
@@ -145,11 +145,11 @@ class Helper:
 
     def drain(self) -> None:
         """Wait until everything has been received that the process reported before."""
-        self._heard.clear()
+        self._drained.clear()
         self._echoes += 1
         # A process that is still starting has reported nothing.
         if self._begun and not self._ended and self._send(Echo(self._echoes)):
-            self._heard.wait(DRAIN_SECONDS)
+            self._drained.wait(DRAIN_SECONDS)
 
     def join(self) -> None:
         """Wait for the end of the process."""
@@ -168,7 +168,7 @@ class Helper:
 
     def _listen(self) -> None:
         try:
-            self._hear()
+            self._receive()
         except (EOFError, OSError):
             log.warning("a process of the copy was killed; its ranges are copied by the others")
             for entity, count in self._open.items():
@@ -178,22 +178,22 @@ class Helper:
             self._context.stop.request()
         finally:
             self._ended = True
-            self._heard.set()
-            self._context.queue.returned()
+            self._drained.set()
+            self._context.queue.notify_changed()
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         stopped = False
         while True:
             if self._context.stop.requested and not stopped:
                 stopped = self._send(Stop())
-            if not self._connection.poll(LOOK_SECONDS):
+            if not self._connection.poll(POLL_SECONDS):
                 continue
             message: object = self._connection.recv()
-            self._take(message)
+            self._handle(message)
             if isinstance(message, Ended):
                 return
 
-    def _take(self, message: object) -> None:
+    def _handle(self, message: object) -> None:
         context = self._context
         match message:
             case Advanced(entity, count):
@@ -202,13 +202,13 @@ class Helper:
             case Finished(entity, outcomes):
                 self._open[entity] -= outcomes.get("read", 0)
                 context.progress.count(entity, outcomes)
-                context.queue.returned()
+                context.queue.notify_changed()
             case Tallied(tally, waiting):
                 context.limits.add(tally, waiting)
             case Begun():
                 self._begun = True
             case Echo(number) if number == self._echoes:
-                self._heard.set()
+                self._drained.set()
             case Ended(failures, rows, packed, error):
                 context.failures.update(failures)
                 context.share.add(rows, packed)
@@ -292,18 +292,18 @@ class Ended:
     error: Exception | None = None
 
 
-class Voice:
+class ParentConnection:
     """Sends the reports of a helper to its parent, from several threads."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock = connection, Lock()
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         """Send a report; if the parent has ended, this process ends by itself."""
         with self._lock, suppress(OSError):
             self._connection.send(message)
 
-    def obey(self, stop: StopSwitch, changed: Callable[[], None]) -> None:
+    def receive(self, stop: StopSwitch, changed: Callable[[], None]) -> None:
         """Do what the parent says, until it says nothing any more."""
         with suppress(EOFError, OSError):
             while True:
@@ -313,14 +313,14 @@ class Voice:
                 elif isinstance(message, Changed):
                     changed()
                 else:
-                    self.tell(message)
+                    self.send(message)
 
 
-class ToldProgress(Progress):
+class RemoteProgress(Progress):
     """Progress that the parent shows; it begins and ends the parts itself."""
 
-    def __init__(self, voice: Voice) -> None:
-        self._voice = voice
+    def __init__(self, parent: ParentConnection) -> None:
+        self._parent = parent
 
     @override
     def start(self, name: str, total: int, done: int = 0) -> None:
@@ -328,7 +328,7 @@ class ToldProgress(Progress):
 
     @override
     def advance(self, name: str, count: int) -> None:
-        self._voice.tell(Advanced(name, count))
+        self._parent.send(Advanced(name, count))
 
     @override
     def finish(self, name: str) -> None:
@@ -336,39 +336,39 @@ class ToldProgress(Progress):
 
     @override
     def count(self, name: str, outcomes: Mapping[str, int]) -> None:
-        self._voice.tell(Finished(name, dict(outcomes)))
+        self._parent.send(Finished(name, dict(outcomes)))
 
 
-class ToldLimits(Limits):
+class RemoteLimits(Limits):
     """Limits that the parent keeps, which counts the ranges of all."""
 
-    def __init__(self, options: CopyOptions, stop: StopSwitch, voice: Voice) -> None:
+    def __init__(self, options: CopyOptions, stop: StopSwitch, parent: ParentConnection) -> None:
         super().__init__(options, stop)
-        self._voice = voice
+        self._parent = parent
 
     @override
     def add(self, tally: RangeTally, waiting: int = 0) -> None:
-        self._voice.tell(Tallied(tally, waiting))
+        self._parent.send(Tallied(tally, waiting))
 
 
-def help_to_copy(connection: Connection, assignment: Assignment) -> None:
+def run_helper(connection: Connection, assignment: Assignment) -> None:
     """Copy ranges of a job until none is left or the parent says stop: all that a helper does."""
     begin_child(assignment.messages)
-    voice = Voice(connection)
+    parent = ParentConnection(connection)
     try:
         with (
             assignment.source.open() as source,
             assignment.target.open() as target,
-            tuned_collector(),
-            batches_kept(),
+            tuned_gc(),
+            cache_batch_memory(),
         ):
-            voice.tell(helped(source, target, assignment, voice))
+            parent.send(copy_as_helper(source, target, assignment, parent))
     except Exception as error:  # the parent raises it
         log.debug("a helper failed", exc_info=error)
-        voice.tell(Ended(error=sendable(error)))
+        parent.send(Ended(error=picklable(error)))
 
 
-def helped(source: Store, target: Store, assignment: Assignment, voice: Voice) -> Ended:
+def copy_as_helper(source: Store, target: Store, assignment: Assignment, parent: ParentConnection) -> Ended:
     """Copy ranges; return the final message."""
     options, ledger, stop, worker = assignment.options, target.ledger, StopSwitch(), worker_id()
     job = ledger.find(assignment.job_id)
@@ -376,7 +376,7 @@ def helped(source: Store, target: Store, assignment: Assignment, voice: Voice) -
         raise LookupError(assignment.job_id)
     limiter = RateLimiter(None if job.max_rate is None else float(job.max_rate), stop)
     limiter.set_share(assignment.share)
-    patience = Patience(stop)
+    conflict_retry = ConflictRetry(stop)
     entities = [entity for entity in source.bulk.entities() if entity.name in assignment.entities]
     queue = RangeQueue(
         ledger,
@@ -385,7 +385,7 @@ def helped(source: Store, target: Store, assignment: Assignment, voice: Voice) -
         entities,
         lease=options.lease,
         stop=stop,
-        patience=patience,
+        conflict_retry=conflict_retry,
         control=Control(limiter, job),
         begin=lambda _: None,
         settle=lambda _: False,
@@ -396,35 +396,35 @@ def helped(source: Store, target: Store, assignment: Assignment, voice: Voice) -
         target=target.bulk,
         ledger=ledger,
         queue=queue,
-        limits=ToldLimits(options, stop, voice),
+        limits=RemoteLimits(options, stop, parent),
         limiter=limiter,
-        patience=patience,
+        conflict_retry=conflict_retry,
         stop=stop,
-        progress=ToldProgress(voice),
+        progress=RemoteProgress(parent),
         entities={entity.name: entity for entity in entities},
         expired={entity.name: expiry_test(entity, target.options, job.as_of) for entity in entities},
         on_conflict=options.on_conflict,
     )
-    Thread(target=voice.obey, args=(stop, queue.returned), daemon=True).start()
-    voice.tell(Begun())
-    with alive(ledger, job, worker, options.lease):
+    Thread(target=parent.receive, args=(stop, queue.notify_changed), daemon=True).start()
+    parent.send(Begun())
+    with heartbeat(ledger, job, worker, options.lease):
         copy_ranges(context, assignment.threads)
     return Ended(context.failures, context.share.rows, context.share.packed)
 
 
 @contextmanager
-def alive(ledger: Ledger, job: CopyJob, worker: str, duration: timedelta) -> Generator[None]:
+def heartbeat(ledger: Ledger, job: CopyJob, worker: str, duration: timedelta) -> Generator[None]:
     """Say every third of the lease that a worker lives; its ranges are free at the end."""
     ended = Event()
 
-    def beat() -> None:
+    def heartbeat() -> None:
         while not ended.wait(duration.total_seconds() / 3):
             try:
-                ledger.beat(job.id, worker, duration)
+                ledger.heartbeat(job.id, worker, duration)
             except Exception as error:  # noqa: BLE001  # a thread that ends in silence would lose the ranges
                 log.warning("no sign of life could be given, trying again: %s", type(error).__name__)
 
-    thread = Thread(target=beat, name="alive", daemon=True)
+    thread = Thread(target=heartbeat, name="alive", daemon=True)
     thread.start()
     try:
         yield
@@ -435,7 +435,7 @@ def alive(ledger: Ledger, job: CopyJob, worker: str, duration: timedelta) -> Gen
             ledger.sign_off(job.id, worker)
 
 
-def sendable(error: Exception) -> Exception:
+def picklable(error: Exception) -> Exception:
     """Return an error as another process can read it."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301  # what was written here

@@ -38,7 +38,7 @@ CONFLICTS: Final = "conflicts.ndjson"
 # A report should open in an editor; the files hold every line.
 SHOWN: Final = 100
 # For each thread; a range whose rows are all bad and large would otherwise be in memory as a whole.
-KEPT_IN_MEMORY: Final = 4 * 1024 * 1024
+SPOOL_MEMORY_BYTES: Final = 4 * 1024 * 1024
 # MongoDB takes no document beyond 16 MB, and a reader pages through the parts.
 LARGEST_PART: Final = 1_000_000
 CONTINUES: Final = 0x80  # the first two bits of a byte that continues a character in UTF-8 are 10
@@ -108,7 +108,7 @@ class RangeLines(LineSink):
     def __init__(self, claim: Claim) -> None:
         self._place = {"job_id": claim.job_id, "number": claim.number}
         self._claim = claim
-        self._bad, self._conflicts = (SpooledTemporaryFile[bytes](KEPT_IN_MEMORY) for _ in range(2))
+        self._bad, self._conflicts = (SpooledTemporaryFile[bytes](SPOOL_MEMORY_BYTES) for _ in range(2))
         self._stored = 0
         self._line = 0
 
@@ -148,14 +148,14 @@ class RangeLines(LineSink):
         """Whether some lines are in the ledger already."""
         return self._stored > 0
 
-    def store_ahead(self, ledger: Ledger) -> None:
+    def flush_to_ledger(self, ledger: Ledger) -> None:
         """Store the lines about documents that cannot be moved as soon as they are many megabytes.
 
         Raises:
             LeaseLostError: the range was taken over.
         """
-        if self._bad.tell() > KEPT_IN_MEMORY:
-            ledger.note_ahead(self._claim, self.quarantined(), more=self.stored)
+        if self._bad.tell() > SPOOL_MEMORY_BYTES:
+            ledger.store_lines_early(self._claim, self.quarantined(), more=self.stored)
             self._stored = self._line
             self._bad.seek(0)
             self._bad.truncate()
@@ -238,14 +238,14 @@ def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> ExportedLines
     Files of another job are kept next to them, under a name that ends with the id of that job.
     """
     for name in (QUARANTINE, CONFLICTS):
-        keep_aside(directory / name, job.id)
+        move_aside(directory / name, job.id)
     exported = ExportedLines()
     write_lines(directory / QUARANTINE, quarantine_lines(ledger, job, exported.quarantine))
     write_lines(directory / CONFLICTS, _conflict_lines(ledger, job, exported.conflicts))
     return exported
 
 
-def keep_aside(path: Path, job_id: str) -> None:
+def move_aside(path: Path, job_id: str) -> None:
     """Give a file another name when its lines are those of another job."""
     owner = job_of_file(path)
     if owner is not None and owner != job_id:

@@ -9,10 +9,10 @@ from threading import Condition, Lock
 from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk.release import copy_writer
-from twinstore.bulk.unique_moves import HELD
+from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN
 from twinstore.ledger import RangeState
 from twinstore.ledger.models import key_of_json
-from twinstore_backfill.copy.lease import dismiss_dead_workers
+from twinstore_backfill.copy.lease import release_dead_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore.ledger import Claim, Lease, Ledger
     from twinstore_backfill.copy.control import Control
-    from twinstore_backfill.copy.lease import Patience
+    from twinstore_backfill.copy.lease import ConflictRetry
     from twinstore_backfill.process.stopping import StopSwitch
 
 # How long a thread that finds nothing to do waits before it asks the ledger again what others have done.
@@ -47,7 +47,7 @@ class RangeQueue:
         *,
         lease: timedelta,
         stop: StopSwitch,
-        patience: Patience,
+        conflict_retry: ConflictRetry,
         control: Control,
         begin: Callable[[Entity], None],
         settle: Callable[[Entity], bool],
@@ -61,13 +61,13 @@ class RangeQueue:
         self._ledger, self._job_id, self._worker, self._lease = ledger, job_id, worker, lease
         self._entities = entities
         self._stop = stop
-        self._patience = patience
+        self._conflict_retry = conflict_retry
         self._control = control
-        self._begin, self._settle, self._end = begin, settle, end
+        self._begin, self._write_moves, self._end = begin, settle, end
         self._begun: set[str] = set()
         # By entity without an open range: whether all of its ranges are live.
         self._ended: dict[str, bool] = {}
-        self._telling = Lock()
+        self._begin_lock = Lock()
         self._changed = Condition()
         self._changes = 0
 
@@ -76,62 +76,62 @@ class RangeQueue:
 
         Return ``None`` if no range is left, a parent has failed, or the job or this process must stop.
         """
-        while not self._must_end():
-            self._obey()
+        while not self._is_stopping():
+            self._apply_requests()
             # Before looking: what is returned between the look and the wait then wakes this thread at once.
             seen = self._changes
             claim = self._next()
-            if claim is not None or self._is_over() or self._must_end():
+            if claim is not None or self._is_over() or self._is_stopping():
                 return claim
             with self._changed:
                 if self._changes == seen:
                     self._changed.wait(IDLE_SECONDS)
             # While there is nothing to do: a process that was killed may hold the last ranges.
-            dismiss_dead_workers(self._ledger, self._job_id)
+            release_dead_workers(self._ledger, self._job_id)
         return None
 
-    def returned(self) -> None:
+    def notify_changed(self) -> None:
         """Wake the threads that wait: a range of this process is finished or open again."""
         with self._changed:
             self._changes += 1
             self._changed.notify_all()
 
-    def say_begun(self, entity: Entity) -> None:
+    def begin_entity(self, entity: Entity) -> None:
         """Report that an entity begins, unless that was reported already."""
         # The others wait, so that no rows are counted of an entity that has not begun.
-        with self._telling:
+        with self._begin_lock:
             if entity.name not in self._begun:
                 self._begin(entity)
             self._begun.add(entity.name)
 
-    def _obey(self) -> None:
+    def _apply_requests(self) -> None:
         """Obey requests to the job from outside."""
         job = self._ledger.find(self._job_id)
         if job is not None:
-            self._control.obey(job)
+            self._control.apply_requests(job)
 
     def _next(self) -> Claim | None:
         for entity in self._entities:
             if entity.name in self._ended or not self._may_begin(entity):
                 continue
-            self.say_begun(entity)
+            self.begin_entity(entity)
             # Again, because telling that an entity begins counts its rows, which may take long.
             if self._stop.requested:
                 return None
             # Any thread may lose the row in which all of a worker give their sign of life, and a killed
             # process may hold that of its range.
-            claim = self._patience.outlast(f"Taking a range of {entity.name}", partial(self._take, entity))
+            claim = self._conflict_retry.run(f"Taking a range of {entity.name}", partial(self._take, entity))
             if claim is not None:
                 return claim
             if self._is_stopped():
                 return None
-            self._note_end(entity)
+            self._record_end(entity)
         return None
 
     def _take(self, entity: Entity) -> Claim | None:
         return self._ledger.take(self._job_id, self._worker, entity.name, self._lease)
 
-    def _must_end(self) -> bool:
+    def _is_stopping(self) -> bool:
         return self._stop.requested or self.stopped is not None
 
     def _may_begin(self, entity: Entity) -> bool:
@@ -140,20 +140,20 @@ class RangeQueue:
             return True
         return self._ended.get(entity.parent.entity.name, False)
 
-    def _note_end(self, entity: Entity) -> None:
+    def _record_end(self, entity: Entity) -> None:
         """Note that an entity has no open range left, here or with another worker."""
         # Counted under the lock: another thread may have opened ranges again a moment ago.
-        with self._telling:
+        with self._begin_lock:
             counts = self._ledger.counts(self._job_id, entity.name)
             # Without ranges the coordinator has not planned the entity yet; it is not at its end.
             if not counts or any(counts.get(state.value) for state in OPEN):
                 return
-            if entity.name not in self._ended and not self._settle(entity):
+            if entity.name not in self._ended and not self._write_moves(entity):
                 complete = not counts.get(RangeState.FAILED.value)
                 if complete:
                     self._end(entity)
                 self._ended[entity.name] = complete
-        self.returned()
+        self.notify_changed()
 
     def _is_over(self) -> bool:
         """Whether no entity can have a range to take any more."""
@@ -184,14 +184,16 @@ log = getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class MoveResult:
     """The outcome of the rows that waited: how many were written, and how many still wait."""
 
     settled: int = 0
     waiting: int = 0
 
 
-def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Lease, entity: Entity) -> Moves:
+def resolve_unique_moves(
+    source: BulkPort, target: BulkPort, ledger: Ledger, lease: Lease, entity: Entity
+) -> MoveResult:
     """Write together what was refused for a taken value, and open the ranges of these rows again.
 
     Raises:
@@ -200,9 +202,9 @@ def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Leas
     """
     waiting = dict(refused_rows(ledger, lease.job_id, entity)) if entity.uniques else {}
     if not waiting:
-        return Moves()
+        return MoveResult()
     with source.view() as view, copy_writer(target, entity, on_conflict="overwrite") as writer:
-        writer.write(sorted(view.records_of(entity, list(waiting)), key=in_order))
+        writer.write(sorted(view.records_of(entity, list(waiting)), key=key_of))
         rejected = {item.record.key for item in writer.flush().rejected}
         settled = {key: number for key, number in waiting.items() if key not in rejected}
         if settled:
@@ -210,17 +212,17 @@ def settle_moves(source: BulkPort, target: BulkPort, ledger: Ledger, lease: Leas
             ledger.open_in(writer.access, lease, sorted(set(settled.values())))
             writer.commit()
     log.info("%d rows of %s of %d got a value that is free now", len(settled), entity.name, len(waiting))
-    return Moves(len(settled), len(waiting) - len(settled))
+    return MoveResult(len(settled), len(waiting) - len(settled))
 
 
 def refused_rows(ledger: Ledger, job_id: str, entity: Entity) -> Iterator[tuple[Key, int]]:
     """Yield the key and the range of each row that was refused for a taken value."""
     for line in ledger.quarantined(job_id, entity.name):
         key = key_of_json(line.key) if line.part == 0 else None
-        if key is not None and line.reason.startswith(HELD):
+        if key is not None and line.reason.startswith(UNIQUE_VALUE_TAKEN):
             yield key, line.number
 
 
-def in_order(record: Record) -> Key:
+def key_of(record: Record) -> Key:
     """Return by what records are sorted; each has a key, by which it was looked for."""
     return record.key or ()

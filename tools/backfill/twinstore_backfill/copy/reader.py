@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk.normal_form import marker_not_normal
 from twinstore.bulk.port import Record
-from twinstore.bulk.release import copied, copy_counts
-from twinstore.bulk.unique_moves import HELD
+from twinstore.bulk.release import copy_counts, copyable_rows
+from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN
 from twinstore.catalog.tenancy import NO_TENANT, Tenant
 from twinstore.errors import TwinstoreError
 from twinstore.fast.library import library
@@ -23,7 +23,7 @@ from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quar
 from twinstore_backfill.ignored import of_entity, top_names
 from twinstore_backfill.retention import REPEATED, is_meant, no_key
 from twinstore_backfill.subset import EVERYTHING
-from twinstore_backfill.verify.expected import Expecting
+from twinstore_backfill.verify.expected import RowExpectation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import BulkPort, BulkView, ImportOutcome, Rejected
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key, KeyRange
-    from twinstore.fast.records import Examined
+    from twinstore.fast.records import BatchCounts
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.quarantine import LineSink
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.retention import ExpiryTest
     from twinstore_backfill.subset import Subset
 
-OTHERS_KEY: Final = (
+KEY_MISMATCH: Final = (
     "it is stored under a key that does not follow from its content; correct one of them at the source"
 )
 
@@ -49,33 +49,33 @@ class SourceRows:
     def __init__(self, port: BulkPort, options: CopyOptions) -> None:
         self.port = port
         self.subset = options.subset
-        self._forgiving = Forgiving(port, options.ignored)
+        self._lenient_reader = LenientReader(port, options.ignored)
         self._tenants = tuple(sorted(set(options.tenants)))
         self._batch_size = options.rows_per_batch
         self._packed_size = options.rows_per_packed_batch
 
     def records(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[list[Record]]:
         """Return the records of a range in batches; with several tenants, one tenant after the other."""
-        ignored = top_names(self._forgiving.ignored, entity)
+        ignored = top_names(self._lenient_reader.ignored, entity)
         read = partial(view.packed, ignored=ignored) if ignored else view.records
         batches: Iterator[Sequence[Record]] = chain.from_iterable(
             read(entity, within, tenant_id=tenant, batch_size=self._batch_size)
             for tenant in self._tenants or (None,)
         )
         # A generator would remember a batch while it reads the next.
-        return map(partial(self._taken, entity), batches)
+        return map(partial(self._decoded, entity), batches)
 
     def packed(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[Sequence[Record]]:
         """Return the same records in batches that native code may have read."""
         if self._needs_records(entity):
             return self.records(view, entity, within)
-        ignored = top_names(self._forgiving.ignored, entity)
+        ignored = top_names(self._lenient_reader.ignored, entity)
         read = partial(view.packed, ignored=ignored) if ignored else view.packed
         batches = chain.from_iterable(
             read(entity, within, tenant_id=tenant, batch_size=self._packed_size)
             for tenant in self._tenants or (None,)
         )
-        return map(partial(self._forgiving.completed, entity), batches) if ignored else batches
+        return map(partial(self._lenient_reader.decode_batch, entity), batches) if ignored else batches
 
     def _needs_records(self, entity: Entity) -> bool:
         """Whether rows need checks beyond the content of a packed batch, or none would be packed."""
@@ -84,13 +84,13 @@ class SourceRows:
             library() is None
             or isinstance(program, NoProgram)
             or program.exact_retention
-            or bool(entity.kept_apart)
-            or any(len(item.path) > 1 for item in of_entity(self._forgiving.ignored, entity))
+            or bool(entity.local_keys)
+            or any(len(item.path) > 1 for item in of_entity(self._lenient_reader.ignored, entity))
             or (self.subset.by_time and entity.dated is not None)
         )
 
-    def _taken(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
-        return self._forgiving.forgiven(entity, copied(entity, batch))
+    def _decoded(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
+        return self._lenient_reader.decode_leniently(entity, copyable_rows(entity, batch))
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
@@ -107,7 +107,7 @@ class SourceRows:
 
     def count(self, entity: Entity, most: int | None = None) -> int:
         """Return the approximate number of rows to read: with bounds between keys at most ``most``."""
-        is_whole = not self._tenants and not entity.kept_apart
+        is_whole = not self._tenants and not entity.local_keys
         found = self.port.estimated_count(entity) if is_whole else sum(self.counts(entity).values())
         return min(found, most) if most is not None and self.subset.by_key else found
 
@@ -173,7 +173,7 @@ class RangeReader:
         self._ignored += wanted.ignored(examined.read - examined.expired)
         return wanted
 
-    def _examined(self, batch: PackedBatch) -> Examined | None:
+    def _examined(self, batch: PackedBatch) -> BatchCounts | None:
         """Return the totals of the packed rows of a batch, ``None`` if each row must be checked."""
         if self._derives_key or self._subset.by_time:
             return None
@@ -196,8 +196,8 @@ class RangeReader:
     def reject(self, rejected: Iterable[Rejected]) -> None:
         """Keep records back that the target refused."""
         for item in rejected:
-            self.waiting += item.reason.startswith(HELD)
-            self._keep_back(item.record, item.reason)
+            self.waiting += item.reason.startswith(UNIQUE_VALUE_TAKEN)
+            self._quarantine(item.record, item.reason)
 
     def tally(self, outcome: ImportOutcome) -> RangeTally:
         """Return what the range amounted to, and note what the target refused or has already.
@@ -239,7 +239,7 @@ class RangeReader:
             self._text_timestamp[label] += 1
         # Before retention: a record that cannot be read has no instant to judge by.
         if reason := self._unfit(record) or repeated:
-            self._keep_back(record, reason)
+            self._quarantine(record, reason)
             return False
         if self._expired is not None and self._expired(record):
             self._expired_rows[label] += 1
@@ -248,7 +248,7 @@ class RangeReader:
             self._ignored[label] += 1
         return True
 
-    def _keep_back(self, record: Record, reason: str) -> None:
+    def _quarantine(self, record: Record, reason: str) -> None:
         self._quarantined[record.label] += 1
         self._lines.quarantine(quarantine_entry(self.entity, record, reason), original_of(record))
 
@@ -279,7 +279,7 @@ class RangeReader:
         if marker is not None:
             return not_normal(marker)
         if self._derives_key and self.entity.key_of(record.model, record.storage) != record.key:
-            return OTHERS_KEY
+            return KEY_MISMATCH
         return None
 
     def _check_complete(self, tally: RangeTally) -> None:
@@ -316,33 +316,33 @@ def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
 # Records that a copy takes once the unknown properties are dropped that a user decided to lose.
 
 
-class Forgiving:
+class LenientReader:
     """Reads undecodable records a second time; ignores all others."""
 
     def __init__(self, port: BulkPort, ignored: Sequence[IgnoredPath]) -> None:
         self._port, self.ignored = port, ignored
 
-    def forgiven(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
+    def decode_leniently(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
         """Return a batch in which what can be read without the ignored properties is read so."""
         paths = of_entity(self.ignored, entity)
         keys = [record.key for record in batch if record.error is not None and record.key is not None]
         if not paths or not keys:
             return list(batch)
         # By the scan of a comparison: only there a document is seen property by property without its model.
-        expecting = Expecting(entity, paths)
+        expectation = RowExpectation(entity, paths)
         with self._port.view() as view:
-            read = {row.key: expecting.record(row) for row in view.rows_of(entity, keys)}
-        return [_instead(record, read.get(record.key)) if record.error else record for record in batch]
+            read = {row.key: expectation.record(row) for row in view.rows_of(entity, keys)}
+        return [_replacement(record, read.get(record.key)) if record.error else record for record in batch]
 
-    def completed(self, entity: Entity, batch: Sequence[Record]) -> Sequence[Record]:
+    def decode_batch(self, entity: Entity, batch: Sequence[Record]) -> Sequence[Record]:
         """Return the same of a batch that may be packed."""
         if not isinstance(batch, PackedBatch):
-            return self.forgiven(entity, batch)
-        batch.put_exact(self.forgiven(entity, [record for _, record in batch.exact]))
+            return self.decode_leniently(entity, batch)
+        batch.replace_exact(self.decode_leniently(entity, [record for _, record in batch.exact]))
         return batch
 
 
-def _instead(record: Record, read: Record | None) -> Record:
+def _replacement(record: Record, read: Record | None) -> Record:
     """Return what a record is without the ignored properties, with all of its bytes for a quarantine."""
     if read is None:
         return record

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.entity import Entity
     from twinstore.ledger import RangeProgress
-    from twinstore_backfill.report.failing import Failure
+    from twinstore_backfill.report.failures import Failure
     from twinstore_backfill.stores import Store
 
 REPORT_FILE: Final = "backfill-report.json"

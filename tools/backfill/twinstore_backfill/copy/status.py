@@ -19,7 +19,7 @@ from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.report import FailedRanges, Totals
 from twinstore_backfill.ignored import ID, check_ignored, top_names
 from twinstore_backfill.outcome import UnknownJobError, effect_document
-from twinstore_backfill.retention import instant_of_judgement
+from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.stores import (
     has_ledger,
     initializers_of,
@@ -68,7 +68,7 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     check_ignored(options.ignored, source.bulk.entities())
     options.subset.check(entities)
     state = inspect_source(source)
-    instant_of_judgement(source.bulk, options.as_of)
+    resolve_as_of(source.bulk, options.as_of)
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)
     planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]

@@ -24,7 +24,7 @@ from twinstore.errors import (
     UnavailableError,
     UnsupportedCapabilityError,
 )
-from twinstore.fast.records import TakesPacked
+from twinstore.fast.records import AcceptsPacked
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.report import outcomes_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.ledger import Claim, Ledger, RangeTally
     from twinstore_backfill.copy.control import Limits, RateLimiter
-    from twinstore_backfill.copy.lease import Patience
+    from twinstore_backfill.copy.lease import ConflictRetry
     from twinstore_backfill.copy.ranges import RangeQueue
     from twinstore_backfill.copy.reader import SourceRows
     from twinstore_backfill.process.stopping import StopSwitch
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = getLogger(__name__)
 # These say nothing about a range: a store is away or not fit, and every other range would fail as well.
-ENDS_THE_RUN: Final = (
+FATAL_ERRORS: Final = (
     ConfigurationError,
     MigrationError,
     StopRequestedError,
@@ -101,7 +101,7 @@ class CopyContext:
     queue: RangeQueue
     limits: Limits
     limiter: RateLimiter
-    patience: Patience
+    conflict_retry: ConflictRetry
     stop: StopSwitch
     progress: Progress
     entities: Mapping[str, Entity]
@@ -111,23 +111,23 @@ class CopyContext:
     share: PackedShare = field(default_factory=PackedShare)
 
     @contextmanager
-    def told(self, entity: str) -> Iterator[Callable[[int], None]]:
+    def reported(self, entity: str) -> Iterator[Callable[[int], None]]:
         """Yield a function that reports copied documents; subtract those of a range that is rolled back."""
-        told = 0
+        reported = 0
 
-        def tell(count: int) -> None:
-            nonlocal told
-            told += count
+        def report_rows(count: int) -> None:
+            nonlocal reported
+            reported += count
             self.progress.advance(entity, count)
 
         try:
-            yield tell
+            yield report_rows
         except BaseException:
-            if told:
-                self.progress.advance(entity, -told)
+            if reported:
+                self.progress.advance(entity, -reported)
             raise
 
-    def pace(self, count: int) -> None:
+    def throttle(self, count: int) -> None:
         """Wait until this many documents fit under the limit.
 
         Raises:
@@ -153,7 +153,7 @@ def _work(context: CopyContext) -> None:
                 _process(context, claim)
             finally:
                 # Also after a failure: a range that is open again may be what another thread waits for.
-                context.queue.returned()
+                context.queue.notify_changed()
     except StopRequestedError:
         # The requester of the stop reports why; the range is rolled back by now.
         return
@@ -167,14 +167,14 @@ def _process(context: CopyContext, claim: Claim) -> None:
     try:
         # Against another writer it loses as a whole.
         name = f"Range {claim.number} of {claim.entity}"
-        copied = context.patience.outlast(name, partial(copy_range, context, claim))
-    except ENDS_THE_RUN:
+        copied = context.conflict_retry.run(name, partial(copy_range, context, claim))
+    except FATAL_ERRORS:
         raise
     except LeaseLostError as error:
         # Another worker held this one for dead. Whatever it writes, nothing was written here.
         log.warning("range %d of %s was taken over: %s", claim.number, claim.entity, error)
     except Exception as error:  # noqa: BLE001  # whatever one range does, the others go on
-        _give_back(context, claim, error)
+        _release_range(context, claim, error)
     else:
         log.info("range %d of %s is live", claim.number, claim.entity)
         # It may have failed before in this run.
@@ -195,7 +195,7 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
     entity, ledger = context.entities[claim.entity], context.ledger
     check = partial(ledger.hold, claim=claim)
     with (
-        context.told(entity.name) as tell,
+        context.reported(entity.name) as report_rows,
         RangeLines(claim) as lines,
         context.source.port.view() as view,
         copy_writer(context.target, entity, on_conflict=context.on_conflict, check=check) as writer,
@@ -204,23 +204,23 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
             entity, expired=context.expired[entity.name], lines=lines, subset=context.source.subset
         )
         rows = context.source
-        read = rows.packed if isinstance(writer, TakesPacked) else rows.records
+        read = rows.packed if isinstance(writer, AcceptsPacked) else rows.records
         for batch in read(view, entity, claim.within):
             # Before the batch is written: a range whose stop was requested here is rolled back and costs
             # nothing.
-            context.pace(len(batch))
+            context.throttle(len(batch))
             writer.write(reader.wanted(batch))
             # After each batch: what is refused may be as large as a document may be.
             reader.reject(writer.take_rejected())
             # Before the transaction of the range is open: servers bound its time and its size.
-            lines.store_ahead(ledger)
-            tell(len(batch))
+            lines.flush_to_ledger(ledger)
+            report_rows(len(batch))
             # Or it would stay in memory while the next is read.
             del batch
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         tally = reader.tally(writer.flush())
         # In the transaction of the rows: after a crash either both are there or neither is.
-        ledger.note(writer.access, claim, lines.quarantined(), lines.conflicts(), more=lines.stored)
+        ledger.store_lines(writer.access, claim, lines.quarantined(), lines.conflicts(), more=lines.stored)
         # Last of the writes: it locks the row of the range, for which others should wait no longer than a
         # commit.
         ledger.finish(writer.access, claim, tally)
@@ -228,12 +228,12 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
     return CopiedRange(tally, reader.waiting, reader.packed)
 
 
-def _give_back(context: CopyContext, claim: Claim, error: Exception) -> None:
+def _release_range(context: CopyContext, claim: Claim, error: Exception) -> None:
     # Only our own errors are known to say nothing of what is stored.
     reason = error.message if isinstance(error, TwinstoreError) else f"unexpected {type(error).__name__}"
     context.failures[claim.number] = reason
     log.debug("range %d of %s failed", claim.number, claim.entity, exc_info=error)
     # Repeated: a range that is not given back would be missing until the worker counts as dead.
     give_back = partial(context.ledger.give_back, claim)
-    state = context.patience.outlast(f"Giving back range {claim.number}", give_back)
+    state = context.conflict_retry.run(f"Giving back range {claim.number}", give_back)
     log.warning("range %d of %s failed and is %s: %s", claim.number, claim.entity, state.value, reason)

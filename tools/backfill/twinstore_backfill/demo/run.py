@@ -32,7 +32,7 @@ from twinstore_backfill.demo.data import (
     shipped_folder,
     with_files_below,
 )
-from twinstore_backfill.process.messages import chosen
+from twinstore_backfill.process.messages import message_settings
 from twinstore_backfill.selftest.report import headline
 
 if TYPE_CHECKING:
@@ -78,25 +78,25 @@ def run_demo(
 
     started = time.monotonic()
     remove_earlier_demo(folder)
-    with Story() as story, ExitStack() as stack:
-        story.say(INTRODUCTION)
-        with story.step(f"Start a MongoDB replica set and a PostgreSQL below {folder}"):
+    with DemoOutput() as output, ExitStack() as stack:
+        output.print_line(INTRODUCTION)
+        with output.step(f"Start a MongoDB replica set and a PostgreSQL below {folder}"):
             running = stack.enter_context(servers(folder / "servers"))
             write_appsettings(folder / "servers", running.mongo, running.postgres)
         try:
-            proved = Demo(story, folder, runs, sample, corrupted).run()
+            proved = Demo(output, folder, runs, sample, corrupted).run()
         except KeyboardInterrupt:
-            story.say(".. Interrupted: stop both servers")
+            output.print_line(".. Interrupted: stop both servers")
             raise
-        with story.step("Stop both servers"):
+        with output.step("Stop both servers"):
             stack.close()
     took = time.monotonic() - started
-    story.console.print(f"PASS: {proved:,} documents proved equal, in {took:.1f} s", style="bold green")
+    output.console.print(f"PASS: {proved:,} documents proved equal, in {took:.1f} s", style="bold green")
     return proved
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Route:
     """A module, from where, and to where."""
 
     module: str
@@ -113,14 +113,16 @@ class Way:
         return folder if self == SCHEDULER else folder / self.module
 
 
-SCHEDULER: Final = Way("scheduler", "Mongo", "Postgres")
+SCHEDULER: Final = Route("scheduler", "Mongo", "Postgres")
 
 
 class Demo:
     """The steps of the demo and what they need of each other."""
 
-    def __init__(self, story: Story, folder: Path, runs: int, sample: int, corrupted: Sequence[str]) -> None:
-        self._story = story
+    def __init__(
+        self, output: DemoOutput, folder: Path, runs: int, sample: int, corrupted: Sequence[str]
+    ) -> None:
+        self._output = output
         self._folder = folder
         self._settings = folder / "servers" / "appsettings.json"
         self._runs = runs
@@ -132,7 +134,7 @@ class Demo:
         self._adjust_settings()
         over_http = self._serve_first()
         with self._switched("Mongo") as storage:
-            with self._story.step(
+            with self._output.step(
                 "Write schedules and runs through the service: Persistence:Scheduler = Mongo"
             ):
                 self._load(storage.scheduler)
@@ -150,7 +152,7 @@ class Demo:
         )
         self._print_found()
         with (
-            self._story.step("Change one line, Persistence:Scheduler = Postgres, and read on"),
+            self._output.step("Change one line, Persistence:Scheduler = Postgres, and read on"),
             self._switched("Postgres") as storage,
         ):
             check_same_pages(storage.scheduler, firsts, seconds)
@@ -161,33 +163,33 @@ class Demo:
     def _move(self, module: OtherModule) -> int:
         """Write into another module, copy it, prove it, switch it; return the number of rows proved equal."""
         with (
-            self._story.step(f"Write {module.wrote}: Persistence:{module.section} = {module.source}"),
+            self._output.step(f"Write {module.wrote}: Persistence:{module.section} = {module.source}"),
             self._switched(module.source, module.section) as storage,
         ):
             before = storage.module(module.name)
             before.initializer.ensure_migrations()
             module.write(before)
             shown = module.read(before)
-        way = Way(module.name, module.source, module.target)
-        self._backfill("Copy them to PostgreSQL", "copy", way, "--execute")
-        self._backfill("Prove that both hold the same", "verify", way)
+        route = Route(module.name, module.source, module.target)
+        self._backfill("Copy them to PostgreSQL", "copy", route, "--execute")
+        self._backfill("Prove that both hold the same", "verify", route)
         with self._switched(module.target, module.section) as storage:
             if module.read(storage.module(module.name)) != shown:
                 raise DemoFailedError(f"{module.section} shows something else after the switch.")
-        report = json.loads((way.reports_below(self._folder) / "parity-report.json").read_text())
+        report = json.loads((route.reports_below(self._folder) / "parity-report.json").read_text())
         return int(report["documents_equal"])
 
     def _serve_first(self) -> dict[str, bytes]:
         """Let the service work over HTTP on MongoDB; return what it answers then."""
         missing = missing_libraries()
         if missing:
-            self._story.say(
+            self._output.print_line(
                 f"   The service over HTTP is skipped, because {' and '.join(missing)} is missing: "
                 "pip install 'twinstore[service]' brings it."
             )
             return {}
         with (
-            self._story.step("Serve over HTTP: a schedule fires, a worker executes its job, on MongoDB"),
+            self._output.step("Serve over HTTP: a schedule fires, a worker executes its job, on MongoDB"),
             serving(self._settings, "Mongo") as url,
         ):
             work_over_http(url, "before-the-switch")
@@ -198,7 +200,7 @@ class Demo:
         if not before:
             return
         with (
-            self._story.step("Serve over HTTP from PostgreSQL: the same answers, and the work continues"),
+            self._output.step("Serve over HTTP from PostgreSQL: the same answers, and the work continues"),
             serving(self._settings, "Postgres") as url,
         ):
             differing = [name for name, answer in read_over_http(url).items() if answer != before[name]]
@@ -229,14 +231,14 @@ class Demo:
         counts = {entity.name: scheduler.bulk.counts(entity) for entity in scheduler.bulk.entities()}
         tenants = {tenant for by_tenant in counts.values() for tenant in by_tenant}
         shown = ", ".join(f"{sum(by_tenant.values()):,} {name}" for name, by_tenant in counts.items())
-        self._story.say(f"   MongoDB holds {shown}, of {len(tenants)} tenants.")
+        self._output.print_line(f"   MongoDB holds {shown}, of {len(tenants)} tenants.")
 
-    def _backfill(self, title: str, command: str, way: Way, *options: str) -> None:
+    def _backfill(self, title: str, command: str, route: Route, *options: str) -> None:
         """Run the command line as a migration engineer would, and show the command."""
-        shown = ["backfill", command, *way.options, *options]
-        arguments = ["--config", str(self._settings), *shown, "--out", str(way.reports_below(self._folder))]
-        with self._story.step(title):
-            self._story.say(f"   $ twinstore {' '.join(shown)}", "dim", whole=True)
+        shown = ["backfill", command, *route.options, *options]
+        arguments = ["--config", str(self._settings), *shown, "--out", str(route.reports_below(self._folder))]
+        with self._output.step(title):
+            self._output.print_line(f"   $ twinstore {' '.join(shown)}", "dim", whole=True)
             done = subprocess.run(  # noqa: S603  # our own program with our own arguments
                 [sys.executable, "-m", "twinstore_backfill", *arguments],
                 check=False,
@@ -251,7 +253,7 @@ class Demo:
 
     def _print_found(self) -> None:
         report = json.loads((self._folder / "selftest-report.json").read_text())
-        self._story.say(f"   {headline(report)}")
+        self._output.print_line(f"   {headline(report)}")
 
     def _conclude(self) -> int:
         report = json.loads((self._folder / "parity-report.json").read_text())
@@ -259,7 +261,7 @@ class Demo:
         if report["verdict"] != "PASS":
             raise DemoFailedError(f"The verdict is {report['verdict']}, see {self._folder}/parity-report.md.")
         names = ", ".join(f"parity-report.{suffix}" for suffix in FORMATS)
-        self._story.say(f"   The reports are in {self._folder}: {names}.")
+        self._output.print_line(f"   The reports are in {self._folder}: {names}.")
         return proved
 
 
@@ -299,10 +301,10 @@ def check_same_pages(
 
 # Each is shown as done where it ends.
 STEPS: Final = 15
-ROOM_FOR_A_BAR: Final = 60
+MIN_BAR_WIDTH: Final = 60
 
 
-class Story:
+class DemoOutput:
     """Reports on stdout what happens; on a terminal, a progress bar moves below it."""
 
     def __init__(self) -> None:
@@ -311,10 +313,12 @@ class Story:
         self._shown = ExitStack()
 
     def __enter__(self) -> Self:
-        lively = sys.stdout.isatty() and not self.console.is_dumb_terminal and not chosen().quiet
-        if lively:
+        is_interactive = (
+            sys.stdout.isatty() and not self.console.is_dumb_terminal and not message_settings().quiet
+        )
+        if is_interactive:
             columns: list[ProgressColumn] = [SpinnerColumn(), MofNCompleteColumn()]
-            if self.console.width >= ROOM_FOR_A_BAR:
+            if self.console.width >= MIN_BAR_WIDTH:
                 columns.insert(1, BarColumn(40))
             self._bar = self._shown.enter_context(Progress(*columns, console=self.console, transient=True))
             self._bar.add_task("", total=STEPS)
@@ -323,20 +327,20 @@ class Story:
     def __exit__(self, *_: object) -> None:
         self._shown.close()
 
-    def say(self, text: str, style: str = "", *, whole: bool = False) -> None:
+    def print_line(self, text: str, style: str = "", *, whole: bool = False) -> None:
         """Print a line, unless only the result is wanted; one to be copied is not broken by us."""
-        if not chosen().quiet:
+        if not message_settings().quiet:
             self.console.print(text, style=style, soft_wrap=whole or not self.console.is_terminal)
 
     @contextmanager
     def step(self, title: str) -> Generator[None]:
         """Report which step begins, so that a long one does not seem to hang, and then how long it took."""
-        self.say(f".. {title}", "dim")
+        self.print_line(f".. {title}", "dim")
         started = time.monotonic()
         yield
         if self._bar is not None:
             self._bar.advance(self._bar.task_ids[0])
-        self.say(f"-- {title} ({time.monotonic() - started:.1f} s)")
+        self.print_line(f"-- {title} ({time.monotonic() - started:.1f} s)")
 
 
 SEPARATOR: Final = "__"
@@ -365,7 +369,7 @@ LIBRARIES: Final = ("fastapi", "httpx", "prometheus_client", "uvicorn")
 TENANT: Final = "over-http"
 # The values that are compared before and after the cut-over.
 LISTS: Final = ("schedules", "triggers", "runs", "run-summaries", "policy-runs", "audit")
-PATIENCE: Final = 60.0  # seconds for a worker to execute a job
+TIMEOUT_SECONDS: Final = 60.0  # seconds for a worker to execute a job
 
 
 def missing_libraries() -> list[str]:
@@ -381,29 +385,29 @@ def serving(settings: Path, backend: str) -> Generator[str]:
         DemoFailedError: it does not start; its output is in ``service.log`` next to the settings.
     """
     log = settings.parent / "service.log"
-    with log.open("ab") as said:
-        service = _started(backend, said, "scheduler_service", "--port", "0", "--config", str(settings))
+    with log.open("ab") as log_file:
+        service = _started(backend, log_file, "scheduler_service", "--port", "0", "--config", str(settings))
         worker: subprocess.Popen[bytes] | None = None
         try:
             url = b"" if service.stdout is None else service.stdout.readline().strip()
             if not url:
                 raise DemoFailedError(f"The sample service did not start; {log} says why.")
             options = ("--url", url.decode(), "--tenant", TENANT, "--pause", "0.1")
-            worker = _started(backend, said, "scheduler_service.worker", *options)
+            worker = _started(backend, log_file, "scheduler_service.worker", *options)
             yield url.decode()
         finally:
             for process in filter(None, (worker, service)):
                 process.terminate()
-                process.communicate(timeout=PATIENCE)
+                process.communicate(timeout=TIMEOUT_SECONDS)
 
 
-def _started(backend: str, said: BinaryIO, module: str, *options: str) -> subprocess.Popen[bytes]:
+def _started(backend: str, log_file: BinaryIO, module: str, *options: str) -> subprocess.Popen[bytes]:
     folder = str(shipped_folder("service"))
     return subprocess.Popen(  # noqa: S603  # our own program
         [sys.executable, "-m", module, *options],
         env={**without_settings(os.environ), "PYTHONPATH": folder, "Persistence__Scheduler": backend},
         stdout=subprocess.PIPE,
-        stderr=said,
+        stderr=log_file,
     )
 
 
@@ -426,12 +430,12 @@ def work_over_http(url: str, name: str) -> None:
     path = f"schedules/{TENANT}-{name}"
     _call(url, path, "PUT", schedule)
     run = json.loads(_call(url, f"{path}/trigger/fire", "POST"))
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT_SECONDS
     # A worker ends the run first and then its job; what is read in between would change afterwards.
     job = f"policy-runs/{quote(run['id'], safe='')}"
     while json.loads(_call(url, job))["status"] != "succeeded":
         if time.monotonic() > end:
-            raise DemoFailedError(f"No worker has executed {run['id']} within {PATIENCE:.0f} s.")
+            raise DemoFailedError(f"No worker has executed {run['id']} within {TIMEOUT_SECONDS:.0f} s.")
         time.sleep(0.05)
 
 
@@ -445,7 +449,7 @@ def _call(url: str, path: str, method: str = "GET", body: object = None) -> byte
     headers = {"Content-Type": "application/json"}
     request = Request(f"{url}/tenants/{TENANT}/{path}", content, headers, method=method)  # noqa: S310  # our own
     try:
-        with urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310  # our own
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310  # our own
             found: bytes = answer.read()
     except OSError as error:
         raise DemoFailedError(f"{method} {path} of the sample service ended with {error}.") from error

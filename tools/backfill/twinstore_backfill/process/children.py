@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from twinstore_backfill.process.memory import give_memory_back
-from twinstore_backfill.process.messages import Messages, log_uncaught, set_messages
+from twinstore_backfill.process.memory import limit_cached_memory
+from twinstore_backfill.process.messages import Messages, install_exception_hooks, set_messages
 from twinstore_backfill.process.process import SIGNALS
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def signals_of_parent() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Start a process in which signals wait for :func:`begin_child`.
 
     It inherits the mask: until it ignores the signals, one would show a traceback of its imports.
@@ -37,8 +37,8 @@ def begin_child(messages: Messages) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     set_messages(messages)
-    log_uncaught()
-    give_memory_back()
+    install_exception_hooks()
+    limit_cached_memory()
     Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -25,7 +25,7 @@ class FileError(TwinstoreError):
 
 
 @contextmanager
-def naming(path: Path | None) -> Iterator[None]:
+def wrap_write_errors(path: Path | None) -> Iterator[None]:
     """Name the file or directory that a command writes to, where the system refuses.
 
     Raises:
@@ -45,11 +45,11 @@ def json_text(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Replace a file: after a crash it holds the old content or the new one, never a part."""
-    with _replaced(path) as draft, draft.open("wb") as file:
+    with _atomic_replace(path) as draft, draft.open("wb") as file:
         file.write(content)
-        _force(file)
+        _fsync(file)
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
@@ -61,13 +61,13 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
 @contextmanager
 def line_writer(path: Path) -> Iterator[Callable[[Iterable[bytes]], None]]:
     """Yield what takes the lines of a file that only its owner may read; a failure leaves the old one."""
-    with _replaced(path) as draft, open(draft, "wb", opener=_private) as file:
+    with _atomic_replace(path) as draft, open(draft, "wb", opener=_private) as file:
         yield file.writelines
-        _force(file)
+        _fsync(file)
 
 
 @contextmanager
-def _replaced(path: Path) -> Iterator[Path]:
+def _atomic_replace(path: Path) -> Iterator[Path]:
     """Yield where to write; what was written there takes the place of the file at normal exit."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same directory, because a rename is atomic within one file system only.
@@ -86,7 +86,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, PRIVATE)
 
 
-def _force(file: IO[bytes]) -> None:
+def _fsync(file: IO[bytes]) -> None:
     file.flush()
     os.fsync(file.fileno())
 

@@ -25,52 +25,52 @@ LARGE_BLOCK: Final = 1_000_000
 # is done with them. Whatever makes objects of both sides of a large document has no room for what is kept.
 LARGEST_BATCH: Final = 9_000_000
 # What a thread keeps of the free memory of its batches; there are five blocks for each.
-KEPT: Final = 32_000_000
+CACHED_BYTES: Final = 32_000_000
 # The same for batches that are smaller than a large block. So much may be kept by each of some ten threads.
-KEPT_OF_SMALL: Final = 4_000_000
+SMALL_CACHED_BYTES: Final = 4_000_000
 
 
-def give_memory_back() -> None:
+def limit_cached_memory() -> None:
     """Have large blocks go back to the system when they are freed; nothing happens with other C libraries."""
     _set(LARGE_BLOCK, LARGE_BLOCK)
 
 
-def give_all_back() -> None:
+def release_cached_memory() -> None:
     """Have what is kept of free memory go back to the system, and from now on large blocks as well."""
-    give_memory_back()
+    limit_cached_memory()
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextmanager
-def batches_kept() -> Generator[None]:
+def cache_batch_memory() -> Generator[None]:
     """Keep the memory of batches for the next ones until the block ends, as a copy needs it."""
-    with _kept(LARGEST_BATCH, KEPT):
+    with _cache_memory(LARGEST_BATCH, CACHED_BYTES):
         yield
 
 
 @contextmanager
-def small_batches_kept() -> Generator[None]:
+def cache_small_batch_memory() -> Generator[None]:
     """Keep the memory of small batches until the block ends, as digests need it; large documents go back."""
-    with _kept(LARGE_BLOCK, KEPT_OF_SMALL):
+    with _cache_memory(LARGE_BLOCK, SMALL_CACHED_BYTES):
         yield
 
 
 @contextmanager
-def _kept(mapped: int, kept: int) -> Generator[None]:
-    _set(mapped, kept)
+def _cache_memory(mapped: int, cached: int) -> Generator[None]:
+    _set(mapped, cached)
     try:
         yield
     finally:
-        give_all_back()
+        release_cached_memory()
 
 
-def _set(mapped: int, kept: int) -> None:
+def _set(mapped: int, cached: int) -> None:
     with suppress(AttributeError, OSError, TypeError):
         library = ctypes.CDLL(None)
         # Either of them also ends the learning.
         library.mallopt(MMAP_THRESHOLD, mapped)
-        library.mallopt(TRIM_THRESHOLD, kept)
+        library.mallopt(TRIM_THRESHOLD, cached)
 
 
 # Instead of a few hundred: each collection visits all young objects, and most live as long as their batch.
@@ -78,7 +78,7 @@ YOUNG_OBJECTS: Final = 50_000
 
 
 @contextmanager
-def tuned_collector() -> Iterator[None]:
+def tuned_gc() -> Iterator[None]:
     """Collect garbage rarely: a copy makes many short-lived objects and hardly a cycle."""
     before = gc.get_threshold()
     # Present objects stay to the end; collections need not visit them again. Garbage among them waits too:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from threading import ExceptHookArgs
 
 SERVICE_LOG: Final = "twinstore.service"
-OURS: Final = "twinstore"
+LOGGER_NAME: Final = "twinstore"
 # What every record has; whatever else it carries was given as `extra`.
 BUILT_IN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -48,18 +48,18 @@ class Messages:
 
 
 # Of the process, as its stderr is.
-_chosen = Messages()
+_message_settings = Messages()
 
 
-def chosen() -> Messages:
+def message_settings() -> Messages:
     """Return how this process talks."""
-    return _chosen
+    return _message_settings
 
 
 def set_messages(messages: Messages) -> None:
     """Choose how this process talks, and send its log to stderr; every process of a command calls this."""
-    global _chosen  # noqa: PLW0603  # see above
-    _chosen = messages
+    global _message_settings  # noqa: PLW0603  # see above
+    _message_settings = messages
     log_to_stderr(messages.level, messages.format)
 
 
@@ -125,15 +125,15 @@ def _text(value: object) -> str:
 
 def warn(text: str) -> None:
     """Say something that changes no outcome, unless only errors are wanted."""
-    if _chosen.quiet:
+    if _message_settings.quiet:
         return
-    if _chosen.format is LogFormat.JSON:
-        say(json_line("WARNING", OURS, text, {}) + "\n")
+    if _message_settings.format is LogFormat.JSON:
+        write_stderr(json_line("WARNING", LOGGER_NAME, text, {}) + "\n")
     else:
-        say(f"warning: {text}\n")
+        write_stderr(f"warning: {text}\n")
 
 
-def say(text: str) -> None:
+def write_stderr(text: str) -> None:
     """Write to stderr if anybody listens there."""
     with suppress(OSError):
         sys.stderr.write(text)
@@ -146,21 +146,21 @@ def say(text: str) -> None:
 log = logging.getLogger(__name__)
 
 
-def log_uncaught() -> None:
+def install_exception_hooks() -> None:
     """Send to the log what Python would print by itself; every process of a command calls this."""
-    threading.excepthook = _of_thread
-    sys.unraisablehook = _of_removal
+    threading.excepthook = _log_thread_exception
+    sys.unraisablehook = _log_unraisable
     # A log that cannot be written, such as to a closed pipe, does not justify a traceback there.
     logging.raiseExceptions = False
 
 
-def _of_thread(arguments: ExceptHookArgs) -> None:
+def _log_thread_exception(arguments: ExceptHookArgs) -> None:
     name = arguments.thread.name if arguments.thread else "a thread"
     log.warning("%s ended with an unexpected %s", name, arguments.exc_type.__name__)
     log.debug("%s ended", name, exc_info=arguments.exc_value)
 
 
-def _of_removal(arguments: sys.UnraisableHookArgs) -> None:
+def _log_unraisable(arguments: sys.UnraisableHookArgs) -> None:
     # The object is gone either way; drivers close connections here whose server may be away.
     log.debug(
         "unexpected %s while an object was removed", arguments.exc_type.__name__, exc_info=arguments.exc_value

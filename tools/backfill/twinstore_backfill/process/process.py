@@ -33,13 +33,13 @@ REPORTS = {
 }
 
 # Whether the process runs one command and nothing else.
-_own = False
+_is_dedicated = False
 
 
 def begin() -> None:
     """Take signals and standard streams in hand; called once, first of all."""
-    global _own  # noqa: PLW0603  # of the process, as its signals are
-    _own = True
+    global _is_dedicated  # noqa: PLW0603  # of the process, as its signals are
+    _is_dedicated = True
     for number in SIGNALS:
         # Ignored for us by the process that started this one, as a shell does for a background job.
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -47,7 +47,7 @@ def begin() -> None:
     _fill_closed_streams()
 
 
-def signals_to_python() -> None:
+def raise_on_signals() -> None:
     """Let a command that cleans up do so when it is interrupted; called when every module is imported."""
     if CLEANS_UP.intersection(sys.argv[1:]) and signal.getsignal(signal.SIGINT) is _end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -62,14 +62,14 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise Terminated
 
 
-def keep_outcome() -> None:
+def disarm_signals() -> None:
     """Let signals change nothing any more: the outcome is final, and the exit code must not contradict it.
 
     They are not ignored: the command of --on-finish would inherit that, and could not be interrupted.
     """
-    if _own:
+    if _is_dedicated:
         for number in SIGNALS:
-            signal.signal(number, _keep)
+            signal.signal(number, _ignore_signal)
 
 
 def end() -> None:
@@ -78,7 +78,7 @@ def end() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _keep(_number: int, _frame: FrameType | None) -> None:
+def _ignore_signal(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the command has ended."""
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AGAIN: Final = "Run the same command again."
 Handler = Callable[[int, FrameType | None], object] | int | None
 # What sets the handlers after a command, where those of before are not to come back.
-_afterwards: list[Callable[[], None]] = []
+_final_handlers: list[Callable[[], None]] = []
 
 
 class StopRequestedError(Exception):
@@ -62,12 +62,12 @@ class StopSwitch:
             raise InterruptedRunError(f"Interrupted by {name}. {advice}", self.signal_number)
 
 
-def at_the_end(settle: Callable[[], None]) -> None:
+def set_final_handlers(settle: Callable[[], None]) -> None:
     """Name what handles signals after a command has its outcome, where its process ends then.
 
     Otherwise a late one would give an exit code that contradicts what was written.
     """
-    _afterwards.append(settle)
+    _final_handlers.append(settle)
 
 
 @contextmanager
@@ -106,8 +106,8 @@ def stop_on_signals() -> Iterator[StopSwitch]:
         _restore(before)
         raise
     else:
-        if _afterwards:
-            _afterwards[-1]()
+        if _final_handlers:
+            _final_handlers[-1]()
         else:
             _restore(before)
 

@@ -47,8 +47,8 @@ GAUGES: Final = {
 }
 PREFIX: Final = "twinstore_backfill_"
 # Clients must not use up the threads and files that the work needs.
-MOST_AT_ONCE: Final = 16
-PATIENCE: Final = 10.0
+MAX_REQUESTS: Final = 16
+SOCKET_TIMEOUT: Final = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +91,11 @@ def _numbers(state: PartState) -> dict[str, float | None]:
     }
 
 
-class Answering(WSGIRequestHandler):
+class MetricsHandler(WSGIRequestHandler):
     """Answers one request; writes nothing to stderr, which is for the lines of the command."""
 
     # Of the socket: a client that neither sends nor reads is dropped after this many seconds.
-    timeout = PATIENCE
+    timeout = SOCKET_TIMEOUT
 
     @override
     def log_message(self, format: str, *args: Any) -> None:
@@ -106,15 +106,15 @@ class Answering(WSGIRequestHandler):
         return StringIO()
 
 
-class Listening(ThreadingMixIn, WSGIServer):
+class MetricsServer(ThreadingMixIn, WSGIServer):
     """Listens at one address, and answers a few at a time; it hangs up on all others."""
 
     daemon_threads = True
 
     def __init__(self, family: AddressFamily, address: Any) -> None:  # noqa: ANN401  # as the family has it
         self.address_family = family
-        self._free = BoundedSemaphore(MOST_AT_ONCE)
-        super().__init__(address, Answering)
+        self._free = BoundedSemaphore(MAX_REQUESTS)
+        super().__init__(address, MetricsHandler)
 
     @override
     def verify_request(self, request: Any, client_address: Any) -> bool:
@@ -143,7 +143,7 @@ class Listening(ThreadingMixIn, WSGIServer):
 
 
 @contextmanager
-def metrics_served(host: str, port: int, collector: Collector) -> Iterator[None]:
+def serve_metrics(host: str, port: int, collector: Collector) -> Iterator[None]:
     """Answer ``GET /metrics`` for as long as the block lasts.
 
     Raises:
@@ -153,7 +153,7 @@ def metrics_served(host: str, port: int, collector: Collector) -> Iterator[None]
     registry.register(collector)
     try:
         (family, _, _, _, address), *_ = getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_PASSIVE)
-        server = Listening(family, address)
+        server = MetricsServer(family, address)
     except OSError as error:
         raise ConfigurationError(
             f"--metrics-port: nothing can listen on {host}:{port}: {error.strerror}. Name another port."

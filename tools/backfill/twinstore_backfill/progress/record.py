@@ -20,7 +20,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from twinstore.models.json_text import format_timestamp
-from twinstore_backfill.process.messages import LogFormat, chosen, json_line
+from twinstore_backfill.process.messages import LogFormat, json_line, message_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rich.progress import Task, TaskID
 
 # Columns of a terminal: from here on there is room for a bar of its usual length, for any bar and the rate.
-ROOM_FOR_ALL: Final = 100
-ROOM_FOR_A_BAR: Final = 60
+MIN_FULL_WIDTH: Final = 100
+MIN_BAR_WIDTH: Final = 60
 
 
 class Progress(Protocol):
@@ -116,12 +116,12 @@ class BarProgress(Progress):
 def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
     """Show progress on a stream, stderr by default, in the way it can."""
     shown: TextIO = stream or sys.stderr
-    if chosen().quiet:
+    if message_settings().quiet:
         yield SilentProgress()
         return
     console = Console(file=shown)
     # Bars redraw a line, which fills a log with control characters.
-    if not shown.isatty() or console.is_dumb_terminal or chosen().format is LogFormat.JSON:
+    if not shown.isatty() or console.is_dumb_terminal or message_settings().format is LogFormat.JSON:
         yield LineProgress(shown)
         return
     with RichProgress(*_columns(console.width), console=console) as progress:
@@ -135,10 +135,10 @@ def _columns(width: int) -> Iterator[ProgressColumn]:
         return Column(no_wrap=True)
 
     yield TextColumn("{task.description}", table_column=whole())
-    if width >= ROOM_FOR_A_BAR:
-        yield BarColumn(bar_width=40 if width >= ROOM_FOR_ALL else None)
+    if width >= MIN_BAR_WIDTH:
+        yield BarColumn(bar_width=40 if width >= MIN_FULL_WIDTH else None)
     yield CountColumn(table_column=whole())
-    if width >= ROOM_FOR_A_BAR:
+    if width >= MIN_BAR_WIDTH:
         yield RateColumn(table_column=whole())
     yield TimeRemainingColumn(table_column=whole())
 
@@ -247,33 +247,33 @@ class RecordedProgress(Progress):
             part.total, part.ended = part.done, self._clock()
 
 
-class WrittenProgress(RecordedProgress):
+class StreamProgress(RecordedProgress):
     """Writes a line of each part, with a minimum number of seconds between them."""
 
-    between: ClassVar[float]
+    interval: ClassVar[float]
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(clock)
         self._stream = stream
-        self._said: dict[str, float] = {}
+        self._written_at: dict[str, float] = {}
         # Lines of several threads must not lie within each other, nor a later one before an earlier.
         self._writing = Lock()
 
     @override
     def start(self, name: str, total: int, done: int = 0) -> None:
         super().start(name, total, done)
-        self._said[name] = self._clock()
+        self._written_at[name] = self._clock()
 
     @override
     def advance(self, name: str, count: int) -> None:
         """Count rows, and write a line when the last one is old."""
         super().advance(name, count)
-        if self._clock() - self._said[name] >= self.between:
+        if self._clock() - self._written_at[name] >= self.interval:
             self._write(name)
 
     def _write(self, name: str, *, is_last: bool = False) -> None:
         with self._writing:
-            self._said[name] = self._clock()
+            self._written_at[name] = self._clock()
             state = self.state(name)
             line = self._line(replace(state, eta=None) if is_last else state)
             # A log that is full or closed must not end the work.
@@ -285,10 +285,10 @@ class WrittenProgress(RecordedProgress):
         raise NotImplementedError
 
 
-class LineProgress(WrittenProgress):
+class LineProgress(StreamProgress):
     """Writes lines for people."""
 
-    between = 5.0
+    interval = 5.0
 
     @override
     def finish(self, name: str) -> None:
@@ -303,7 +303,7 @@ class LineProgress(WrittenProgress):
         rate = state.rate or 0.0
         remaining = f", about {state.eta:.0f} s left" if state.eta else ""
         text = f"{state.part}: {state.done:,} of {state.total:,}, {rate:,.0f}/s{remaining}"
-        if chosen().format is not LogFormat.JSON:
+        if message_settings().format is not LogFormat.JSON:
             return text
         counts = {
             "part": state.part,
@@ -314,10 +314,10 @@ class LineProgress(WrittenProgress):
         return json_line("INFO", LOGGER, text, counts)
 
 
-class JsonProgress(WrittenProgress):
+class JsonProgress(StreamProgress):
     """Writes a line of JSON when a part begins, each second while it runs, and when it ends."""
 
-    between = 1.0
+    interval = 1.0
 
     def __init__(self, stream: TextIO, command: str, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(stream, clock)
@@ -339,7 +339,7 @@ class JsonProgress(WrittenProgress):
         return json.dumps({**line, **state.document()})
 
 
-class SharedProgress(Progress):
+class CombinedProgress(Progress):
     """Forwards to several."""
 
     def __init__(self, *others: Progress) -> None:

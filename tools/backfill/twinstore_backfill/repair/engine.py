@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from twinstore.bulk.release import copy_writer
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore_backfill.copy.dry_run import FirstLines
-from twinstore_backfill.copy.reader import Forgiving, RangeReader
+from twinstore_backfill.copy.reader import LenientReader, RangeReader
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.report.writing import DIFFERENCES
@@ -56,7 +56,7 @@ COPIED: Final = tuple(kind for kind in FindingKind if kind is not FindingKind.EX
 
 
 @dataclass(slots=True)
-class Repaired:
+class RepairResult:
     """The outcome of the named rows, by entity.
 
     Attributes:
@@ -105,24 +105,24 @@ class Repair:
         ignored: Sequence[IgnoredPath] = (),
     ) -> None:
         self._source, self._target, self._as_of, self._stop = source, target, as_of, stop
-        self._forgiving = Forgiving(source.bulk, ignored)
-        self.done = Repaired()
+        self._lenient_reader = LenientReader(source.bulk, ignored)
+        self.done = RepairResult()
 
-    def run(self, entities: Sequence[Entity], rows: NamedRows, *, remove: bool) -> Repaired:
+    def run(self, entities: Sequence[Entity], rows: ReportedRows, *, remove: bool) -> RepairResult:
         """Copy the named rows again, parents first; with ``remove`` also remove, children first.
 
         Raises:
             InterruptedRunError: a signal requested the stop; finished rows stay finished.
         """
         for entity in entities:
-            for keys in rows.portions(entity.name, *COPIED):
-                self._permitted(entity, keys, self._rewrite)
+            for keys in rows.key_batches(entity.name, *COPIED):
+                self._run_permitted(entity, keys, self._rewrite)
         for entity in reversed(entities) if remove else ():
-            for keys in rows.portions(entity.name, FindingKind.EXTRA):
-                self._permitted(entity, keys, self._remove)
+            for keys in rows.key_batches(entity.name, FindingKind.EXTRA):
+                self._run_permitted(entity, keys, self._remove)
         return self.done
 
-    def _permitted(
+    def _run_permitted(
         self, entity: Entity, keys: Sequence[Key], step: Callable[[Entity, Sequence[Key]], None]
     ) -> None:
         """Take a step; where the role may only append, say so and go on."""
@@ -146,7 +146,7 @@ class Repair:
             view = stack.enter_context(self._source.bulk.view())
             # In order, so that a second row of one key is seen as one.
             records = sorted(view.records_of(entity, keys), key=_key_of)
-            records = self._forgiving.forgiven(entity, records)
+            records = self._lenient_reader.decode_leniently(entity, records)
             writer = stack.enter_context(copy_writer(self._target.bulk, entity, on_conflict="overwrite"))
             wanted = reader.wanted(records)
             if entity.append_only:
@@ -227,7 +227,7 @@ def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
     Raises:
         InterruptedRunError: a signal requested the stop; removed rows stay removed.
     """
-    asked = VerifyOptions(
+    verify_options = VerifyOptions(
         entities=options.entities,
         tenants=options.tenants,
         as_of=as_of,
@@ -235,13 +235,13 @@ def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
         subset=options.subset,
     )
     entities = select_entities(source.bulk, options.entities)
-    with no_rows(entities) as named:
-        run_verify(source, target, asked, progress, stop, named.take_extra)
+    with empty_reported_rows(entities) as named:
+        run_verify(source, target, verify_options, progress, stop, named.add_extra)
         found, keyless = dict(sorted(named.to_remove.items())), named.keyless.total()
         if not options.execute or not found:
             return ExtraRows(found, {}, keyless, None)
         done = Repair(source, target, as_of, stop).run(entities, named, remove=True)
-        report = run_verify(source, target, replace(asked, only=named), progress, stop)
+        report = run_verify(source, target, replace(verify_options, only=named), progress, stop)
     removed = dict(sorted(done.removed.items()))
     return ExtraRows(found, removed, keyless, report, tuple(done.reasons))
 
@@ -252,10 +252,10 @@ def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
 REPORT: Final = "parity-report.json"
 # Rows of one transaction or one task. All of them are in memory, of both sides, and each may be as large as a
 # document may be.
-ROWS_AT_ONCE: Final = 10
+ROWS_PER_BATCH: Final = 10
 
 
-class NamedRows:
+class ReportedRows:
     """Keys by entity.
 
     Attributes:
@@ -283,7 +283,7 @@ class NamedRows:
             (self.keyless if key is None else counts)[entity] += 1
             self._spool.write(line)
 
-    def take_extra(self, lines: Iterable[bytes]) -> None:
+    def add_extra(self, lines: Iterable[bytes]) -> None:
         """Take of a verification the rows that only the target has."""
         self.take(line for line in lines if json.loads(line)["kind"] == FindingKind.EXTRA)
 
@@ -292,10 +292,10 @@ class NamedRows:
         """How many rows of each entity can be found again."""
         return self.to_copy + self.to_remove
 
-    def portions(self, entity: str, *kinds: FindingKind) -> Iterator[tuple[Key, ...]]:
+    def key_batches(self, entity: str, *kinds: FindingKind) -> Iterator[tuple[Key, ...]]:
         """Yield the keys of an entity, some at a time, in the order of the file; of some kinds or of all."""
         found = self._keys(entity, kinds or tuple(FindingKind))
-        while some := tuple(islice(found, ROWS_AT_ONCE)):
+        while some := tuple(islice(found, ROWS_PER_BATCH)):
             yield some
 
     def _keys(self, entity: str, kinds: tuple[FindingKind, ...]) -> Iterator[Key]:
@@ -309,7 +309,7 @@ class NamedRows:
         try:
             item: dict[str, Any] = json.loads(line)
             entity, kind = self._known[item["entity"]], FindingKind(item["kind"])
-            key = _listed(item["key"])
+            key = _as_key(item["key"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ValidationError(
                 f"{place} is not a finding of this module; give the unchanged {DIFFERENCES} of a "
@@ -326,7 +326,7 @@ def is_nameable(entity: Entity, key: tuple[object, ...]) -> bool:
     return entity.admits_key(key) and all(part.encode(errors="ignore").decode() == part for part in texts)
 
 
-def _listed(key: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  # as JSON has it
+def _as_key(key: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  # as JSON has it
     """Return a key as a finding lists it; a text is not a key, although its letters could be parts."""
     if isinstance(key, str):
         raise TypeError
@@ -334,15 +334,15 @@ def _listed(key: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  # as JSON has 
 
 
 @contextmanager
-def no_rows(entities: Iterable[Entity]) -> Iterator[NamedRows]:
+def empty_reported_rows(entities: Iterable[Entity]) -> Iterator[ReportedRows]:
     """Yield a list that names nothing yet."""
     # Without a name on disk: it holds keys, and is gone whatever happens.
     with TemporaryFile() as spool:
-        yield NamedRows(entities, spool)
+        yield ReportedRows(entities, spool)
 
 
 @contextmanager
-def named_rows(path: Path, entities: Iterable[Entity]) -> Iterator[NamedRows]:
+def read_reported_rows(path: Path, entities: Iterable[Entity]) -> Iterator[ReportedRows]:
     """Yield the rows that ``differences.ndjson``, or the one in a directory, names.
 
     They are read at once, so that the file may be replaced meanwhile.
@@ -351,7 +351,7 @@ def named_rows(path: Path, entities: Iterable[Entity]) -> Iterator[NamedRows]:
         ValidationError: the file cannot be read, or a line is not a finding of one of the entities.
     """
     file = path / DIFFERENCES if path.is_dir() else path
-    with no_rows(entities) as rows:
+    with empty_reported_rows(entities) as rows:
         try:
             with file.open("rb") as lines:
                 rows.take(lines, str(file))

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS, *SPEED_COLUMNS[1:]})
 KEYS: Final = frozenset({"key", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key"})
-NAMES: Final = frozenset({"tenant", "group", "equivalence", "list", "left out"})
+NAMES: Final = frozenset({"tenant", "group", "equivalence", "list", "skipped"})
 TEXTS: Final = frozenset({"field or place", "what was compared", "where", "entities"})
 TONES: Final[Mapping[str, str]] = {
     "PASS": "pass",
@@ -61,7 +61,7 @@ FEW: Final = 10
 MANY: Final = 500
 # The units of a bar; an existing part is never too narrow to be seen.
 BAR: Final = 1000
-NARROWEST: Final = 6
+MIN_PIECE_WIDTH: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ def _sections(report: ParityReport) -> Iterator[Section]:
         name = "Equal after normalisation"
         yield Section(name, _table(name, ("equivalence", "documents"), rows))
     if rows := equivalence_rows(report, ignored=True):
-        table = _table(NOT_COMPARED, ("left out", "documents"), rows)
+        table = _table(NOT_COMPARED, ("skipped", "documents"), rows)
         yield Section(NOT_COMPARED, table, note=NOT_COMPARED_NOTE)
     if times := speed_rows(report):
         name = "Speed of lists"
@@ -268,7 +268,7 @@ def _bar(entity: EntityReport) -> Bar:
     pieces: list[Piece] = []
     left = 0
     for kind, count in parts:
-        width = max(BAR * count // whole, NARROWEST)
+        width = max(BAR * count // whole, MIN_PIECE_WIDTH)
         pieces.append(Piece(kind, f"{count:,} {kind}", left, width))
         left += width
     return Bar(entity.entity, entity.result, tuple(pieces), left or BAR)

@@ -36,8 +36,8 @@ def junit(report: ParityReport) -> bytes:
     _suite(root, f"{report.module}.checks", cases)
     # Of the suite that is always there; the root has no place for them.
     root[-1].insert(0, _properties(report))
-    said = [f"{report.verdict}: {headline(report)}", *report.warnings, report.next_step]
-    ET.SubElement(root[-1], "system-out").text = xml_text("\n".join(said))
+    detail = [f"{report.verdict}: {headline(report)}", *report.warnings, report.next_step]
+    ET.SubElement(root[-1], "system-out").text = xml_text("\n".join(detail))
     _add_totals(root)
     _add_times(root, report)
     ET.indent(root)

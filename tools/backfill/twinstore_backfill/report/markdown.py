@@ -173,7 +173,7 @@ def _equivalences(report: ParityReport) -> Iterator[str]:
         yield ""
         yield NOT_COMPARED_NOTE
         yield ""
-        yield from table(("left out", "documents"), rows)
+        yield from table(("skipped", "documents"), rows)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

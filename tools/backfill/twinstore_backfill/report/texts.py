@@ -87,10 +87,10 @@ def xml_text(text: str) -> str:
 
 def headline(report: ParityReport) -> str:
     """Return the first sentence of a report."""
-    return " ".join(filter(None, (_judgement(report), expired_text(report))))
+    return " ".join(filter(None, (_verdict_sentence(report), expired_text(report))))
 
 
-def _judgement(report: ParityReport) -> str:
+def _verdict_sentence(report: ParityReport) -> str:
     source, target = _names(report)
     match report.verdict:
         case "PASS":
@@ -149,8 +149,8 @@ def _rows_by_entity(report: ParityReport, kinds: Sequence[str]) -> str:
 
 def _rows(entity: EntityReport, kinds: Sequence[str]) -> str:
     numbers = {kind: getattr(entity.counts, kind) for kind in kinds}
-    said = ", ".join(f"{count:,} {kind}" for kind, count in numbers.items() if count)
-    return f"{said} in {entity.entity}" if said else ""
+    text = ", ".join(f"{count:,} {kind}" for kind, count in numbers.items() if count)
+    return f"{text} in {entity.entity}" if text else ""
 
 
 def _failed_checks(report: ParityReport) -> str:
@@ -196,7 +196,7 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
     ]
     if report.subset is not None:
         rows.append(("Only", described(report.subset.model_dump())))
-    rows += [("Left out", text) for text in left_out_texts(report)]
+    rows += [("Skipped", text) for text in left_out_texts(report)]
     rows += [
         (
             "Not compared" if item.kind == "field" else "Ignored",
@@ -431,8 +431,8 @@ def more_rows(count: int, shown: Sequence[object]) -> str:
 
 def _named(kind: str, item: Named) -> Listed:
     meaning = MEANINGS[kind]
-    said = meaning if item.reason is None else f"{meaning}: {item.reason}"
-    return Listed(item.key, item.tenant, clipped(said, LONGEST_SENTENCE))
+    text = meaning if item.reason is None else f"{meaning}: {item.reason}"
+    return Listed(item.key, item.tenant, clipped(text, LONGEST_SENTENCE))
 
 
 def _differing(kind: str, item: Differing) -> Listed:

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
 from twinstore.errors import TwinstoreError
-from twinstore_backfill.process.files import json_text, line_writer, write_whole
-from twinstore_backfill.report.failing import Failure, failures_reported, junit_failure
+from twinstore_backfill.process.files import json_text, line_writer, write_atomic
+from twinstore_backfill.report.failures import Failure, junit_failure, report_failures
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.junit import junit
 from twinstore_backfill.report.markdown import markdown
@@ -70,7 +70,7 @@ def report_directory(directory: Path | None) -> Iterator[None]:
     Raises:
         ConfigurationError: nothing can be written to the directory.
     """
-    with failures_reported(directory, REPORT_FILES, _failure_file):
+    with report_failures(directory, REPORT_FILES, _failure_file):
         yield
 
 
@@ -101,7 +101,7 @@ def write_reports(report: ParityReport, directory: Path) -> None:
     """
     with _written(directory):
         for output, suffix in SUFFIXES.items():
-            write_whole(directory / f"parity-report.{suffix}", render(report, output))
+            write_atomic(directory / f"parity-report.{suffix}", render(report, output))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 from pydantic.alias_generators import to_snake
 
-from twinstore.bulk.corruption import STORED_NULL, Role, StoredPlace, Twice
+from twinstore.bulk.corruption import STORED_NULL, DuplicateMember, Role, StoredPlace
 from twinstore.models import json_text
 from twinstore.models.enums import NumberedEnum
 from twinstore.models.fields import DATE, parse_timestamp
@@ -26,7 +26,7 @@ from twinstore_backfill.verify.expected import member
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from twinstore.bulk.corruption import Planter
+    from twinstore.bulk.corruption import CorruptionWriter
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
 
@@ -38,7 +38,7 @@ PART: Final = timedelta(microseconds=499)
 # One list has thousands of items that are all alike.
 ITEMS: Final = 2
 # The numbers of made rows are smaller.
-DOUBLE: Final = 90_000
+DUPLICATE_NUMBER: Final = 90_000
 FIRST_VERSION: Final = 1
 ROW: Final = StoredPlace("", "", Role.KEY, "doc", nests=False)
 ABSENT: Final = object()
@@ -70,7 +70,7 @@ class Kind(StrEnum):
     ORDER = "order in a list changed"
     KEY_ADDED = "key added"
     KEY_RENAMED = "key renamed to its Python name"
-    KEY_DOUBLED = "key duplicated"
+    KEY_DUPLICATED = "key duplicated"
     KEY_CASE = "case of a key changed"
     ROW_MISSING = "row missing"
     ROW_UNDER_OTHER_KEY = "row doubled under another key"
@@ -83,13 +83,13 @@ class Kind(StrEnum):
 
 ADDING: Final = frozenset({Kind.ROW_UNDER_OTHER_KEY, Kind.ROW_UNDER_OTHER_TENANT})
 # No service reads a row with one of these at the top, in a field that every row has.
-UNREADABLE: Final = frozenset({Kind.NULL, Kind.FORM, Kind.KEY_RENAMED, Kind.KEY_DOUBLED})
+UNREADABLE: Final = frozenset({Kind.NULL, Kind.FORM, Kind.KEY_RENAMED, Kind.KEY_DUPLICATED})
 # Another generated identity is as good; only an invalid one is a corruption.
-OF_GENERATED: Final = frozenset({Kind.NULL, Kind.MISSING, Kind.FORM, Kind.KEY_DOUBLED})
+OF_GENERATED: Final = frozenset({Kind.NULL, Kind.MISSING, Kind.FORM, Kind.KEY_DUPLICATED})
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class MutationPoint:
     """One place in one row, at any depth.
 
     Attributes:
@@ -128,7 +128,7 @@ class Spot:
         """Return a corruption that stores another value there."""
         return Corruption(self, kind, {self.path[-1]: value}, form)
 
-    def inner(self) -> Iterator[Spot]:
+    def inner(self) -> Iterator[MutationPoint]:
         """Yield it and the places inside, those that the description names and the row lacks last."""
         yield self
         shape, role = self.shape, Role.FIELD if self.place.role is Role.PAYLOAD else self.role
@@ -142,7 +142,7 @@ class Spot:
             within = replace(within, above=self.shown, in_map=free)
             for name in dict.fromkeys((*content, *described)):
                 known = described.get(name)
-                spot = replace(
+                point = replace(
                     within,
                     path=(*self.path, name),
                     shown=member(self.shown, name),
@@ -150,8 +150,8 @@ class Spot:
                     value=content.get(name, ABSENT),
                 )
                 if known is not None:
-                    spot = replace(spot, shape=known.value, own_name=known.name)
-                yield from spot.inner()
+                    point = replace(point, shape=known.value, own_name=known.name)
+                yield from point.inner()
         elif isinstance(self.value, list):
             for number, value in enumerate(cast("list[object]", self.value)[:ITEMS]):
                 place = {"path": (*self.path, number), "shown": f"{self.shown}[{number}]"}
@@ -163,13 +163,13 @@ class Corruption:
     """One corruption of one row.
 
     Attributes:
-        spot: the place.
+        point: the place.
         kind, form: what it is, and which of several of that kind.
         changes: new members of what holds the place, by name or number; ``ABSENT`` for none.
         free: the definition leaves the value open, so that a comparison must not name it.
     """
 
-    spot: Spot
+    point: MutationPoint
     kind: Kind
     changes: Mapping[str | int, object]
     form: str = ""
@@ -178,21 +178,21 @@ class Corruption:
     @property
     def identity(self) -> tuple[str, str, str, str]:
         """What distinguishes it from others, in whichever row it is planted."""
-        return self.spot.entity.name, self.spot.field, self.kind.value, self.form
+        return self.point.entity.name, self.point.field, self.kind.value, self.form
 
     @property
     def named(self) -> dict[str, Any]:
         """What the report shows of it."""
         entity, place, kind, form = self.identity
-        return {"entity": entity, "field": place, "role": self.spot.role.value, "kind": kind, "form": form}
+        return {"entity": entity, "field": place, "role": self.point.role.value, "kind": kind, "form": form}
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths of which a comparison must name one, or what lies below."""
-        spot, added = self.spot, self.kind is Kind.KEY_ADDED
-        above = spot.shown if added else spot.above
+        point, added = self.point, self.kind is Kind.KEY_ADDED
+        above = point.shown if added else point.above
         return tuple(
-            member(above, str(name)) if added or name != spot.path[-1] else spot.shown
+            member(above, str(name)) if added or name != point.path[-1] else point.shown
             for name in self.changes
         )
 
@@ -202,7 +202,7 @@ class Corruption:
             return None
         row: Any = deepcopy(dict(values))
         holder = row
-        for step in self.spot.path if self.kind is Kind.KEY_ADDED else self.spot.path[:-1]:
+        for step in self.point.path if self.kind is Kind.KEY_ADDED else self.point.path[:-1]:
             holder = holder[step]
         for name, value in self.changes.items():
             if value is ABSENT:
@@ -213,7 +213,7 @@ class Corruption:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EntityContext:
     """The common properties of the rows of an entity, and how each row can be corrupted.
 
     Attributes:
@@ -225,7 +225,7 @@ class Surroundings:
     """
 
     entity: Entity
-    planter: Planter
+    corruption_writer: CorruptionWriter
     places: Sequence[StoredPlace]
     taken: Mapping[str, AbstractSet[object]]
     referenced: AbstractSet[Key]
@@ -235,15 +235,15 @@ class Surroundings:
     def corruptions(self, key: Key, values: Values) -> Iterator[Corruption]:
         """Yield every corruption of a row that changes no other row."""
         for item in self._all(key, values):
-            moves = item.kind is Kind.ROW_MISSING or (item.spot.role is Role.KEY and item.kind not in ADDING)
+            moves = item.kind is Kind.ROW_MISSING or (item.point.role is Role.KEY and item.kind not in ADDING)
             if not (moves and key in self.referenced):
                 yield item
 
     def _all(self, key: Key, values: Values) -> Iterator[Corruption]:
-        row = Spot(self.entity, key, ROW, Role.KEY, (), "(row)", "(row)", values)
+        row = MutationPoint(self.entity, key, ROW, Role.KEY, (), "(row)", "(row)", values)
         yield Corruption(row, Kind.ROW_MISSING, {})
-        yield Corruption(row, Kind.ROW_UNDER_OTHER_KEY, self._double(values, 0))
-        if not self.planter.tabular:
+        yield Corruption(row, Kind.ROW_UNDER_OTHER_KEY, self._duplicate(values, 0))
+        if not self.corruption_writer.tabular:
             document = replace(row, role=Role.FIELD, shown="doc", field="doc")
             yield Corruption(document, Kind.KEY_ADDED, {ADDED: "x"})
             yield Corruption(document, Kind.KEY_ADDED, {f"_{ADDED}": "x"}, "underscore")
@@ -252,13 +252,13 @@ class Surroundings:
                 other = next(
                     (name for name in self.tenants if name != values.get(place.name)), "another-tenant"
                 )
-                double = {**self._double(values, 1), place.name: other}
-                yield Corruption(row, Kind.ROW_UNDER_OTHER_TENANT, double)
+                duplicate = {**self._duplicate(values, 1), place.name: other}
+                yield Corruption(row, Kind.ROW_UNDER_OTHER_TENANT, duplicate)
                 yield self._top(key, place, values).put(Kind.TENANT, other)
-            for spot in self._top(key, place, values).inner():
-                yield from self._of_role(spot)
+            for point in self._top(key, place, values).inner():
+                yield from self._of_role(point)
 
-    def _top(self, key: Key, place: StoredPlace, values: Values) -> Spot:
+    def _top(self, key: Key, place: StoredPlace, values: Values) -> MutationPoint:
         """Return the spot of a place of a row."""
         entity, value = self.entity, values.get(place.name, ABSENT)
         payload, shape = place.role is Role.PAYLOAD, entity.shapes.get(place.field)
@@ -269,10 +269,12 @@ class Surroundings:
             described = ValueShape(kinds.get(place.field, Shape.OBJECT), entity.model)
         own_name = to_snake(place.name) if shape is None or place.field in entity.markers else shape.name
         shown = place.part if payload else member(place.part, place.field)
-        value = ABSENT if value is None and self.planter.tabular else value
-        return Spot(entity, key, place, place.role, (place.name,), shown, shown, value, described, own_name)
+        value = ABSENT if value is None and self.corruption_writer.tabular else value
+        return MutationPoint(
+            entity, key, place, place.role, (place.name,), shown, shown, value, described, own_name
+        )
 
-    def _double(self, values: Values, number: int) -> dict[str | int, object]:
+    def _duplicate(self, values: Values, number: int) -> dict[str | int, object]:
         """Return what changes in a second row like this one under another key."""
         named = {place.field: place.name for place in self.places}
         payload = next((place.name for place in self.places if place.role is Role.PAYLOAD), "")
@@ -282,7 +284,7 @@ class Surroundings:
             return values.get(named[name]) if name in named else content.get(name)
 
         parent = self.spare[number][0] if number < len(self.spare) else None
-        own = own_values(self.entity, value_of, DOUBLE, parent)
+        own = own_values(self.entity, value_of, DUPLICATE_NUMBER, parent)
         inside = {name: value for name, value in own.items() if name not in named}
         # An identity follows from the key, or the server makes another.
         made = (place.name for place in self.places if place.role in {Role.IDENTITY, Role.GENERATED})
@@ -292,13 +294,13 @@ class Surroundings:
             **dict.fromkeys(made, ABSENT),
         }
 
-    def _of_role(self, spot: Spot) -> Iterator[Corruption]:
+    def _of_role(self, point: MutationPoint) -> Iterator[Corruption]:
         """Yield the corruptions of a place that its role allows: a free value, and an invalid one."""
-        release, role, value = self.entity.release, spot.place.role, spot.value
-        fence = release is not None and spot.place.field == release.fence
+        release, role, value = self.entity.release, point.place.role, point.value
+        fence = release is not None and point.place.field == release.fence
         if role is Role.COUNTER and not isinstance(value, int):
             return
-        for item in self._at(spot):
+        for item in self._at(point):
             if role is Role.GENERATED:
                 if item.kind in OF_GENERATED:
                     made = item.kind is Kind.MISSING
@@ -309,57 +311,60 @@ class Surroundings:
                 lower, form = (
                     (value - 1, "behind") if fence else (FIRST_VERSION - 1, "below the first number")
                 )
-                yield spot.put(Kind.STEP, type(value)(lower), form)
-            elif release is None or role is not Role.FIELD or fence or is_noticed(spot, item.kind):
+                yield point.put(Kind.STEP, type(value)(lower), form)
+            elif release is None or role is not Role.FIELD or fence or is_noticed(point, item.kind):
                 yield item
 
-    def _at(self, spot: Spot) -> Iterator[Corruption]:
+    def _at(self, point: MutationPoint) -> Iterator[Corruption]:
         """Yield the corruptions of what is stored at a place, by its type."""
-        column, value = spot.at_top and self.planter.tabular, spot.value
+        column, value = point.at_top and self.corruption_writer.tabular, point.value
         if value is ABSENT:
             # In a table nothing but null says that a value is missing.
-            if not column or spot.place.nests:
-                yield spot.put(Kind.NULL_FOR_MISSING, STORED_NULL if column else None)
-            if spot.shape is not None and spot.shape.kind in EMPTY:
-                yield spot.put(Kind.EMPTY_FOR_MISSING, EMPTY[spot.shape.kind])
+            if not column or point.place.nests:
+                yield point.put(Kind.NULL_FOR_MISSING, STORED_NULL if column else None)
+            if point.shape is not None and point.shape.kind in EMPTY:
+                yield point.put(Kind.EMPTY_FOR_MISSING, EMPTY[point.shape.kind])
             return
-        yield spot.put(Kind.NULL, None)
-        if column and spot.place.nests:
-            yield spot.put(Kind.NULL, STORED_NULL, "of JSON")
-        yield from (spot.put(Kind.FORM, other, form) for form, other in self.planter.forms(spot.place, value))
-        yield from (spot.put(kind, other, form) for kind, other, form in self._other_values(spot))
+        yield point.put(Kind.NULL, None)
+        if column and point.place.nests:
+            yield point.put(Kind.NULL, STORED_NULL, "of JSON")
+        yield from (
+            point.put(Kind.FORM, other, form)
+            for form, other in self.corruption_writer.forms(point.place, value)
+        )
+        yield from (point.put(kind, other, form) for kind, other, form in self._other_values(point))
         if isinstance(value, dict):
-            yield Corruption(spot, Kind.KEY_ADDED, {ADDED: "x"})
-        if not column and isinstance(spot.path[-1], str):
-            yield from self._of_name(spot, spot.path[-1])
+            yield Corruption(point, Kind.KEY_ADDED, {ADDED: "x"})
+        if not column and isinstance(point.path[-1], str):
+            yield from self._of_name(point, point.path[-1])
 
-    def _of_name(self, spot: Spot, name: str) -> Iterator[Corruption]:
+    def _of_name(self, point: MutationPoint, name: str) -> Iterator[Corruption]:
         """Yield what can be done to a member of an object because it has a name."""
-        yield spot.put(Kind.MISSING, ABSENT)
-        if not self.planter.tabular:  # JSON columns store each name once
-            yield spot.put(Kind.KEY_DOUBLED, Twice(spot.value))
-        if spot.in_map and (other := other_case(name)) is not None:
-            yield Corruption(spot, Kind.KEY_CASE, {name: ABSENT, other: spot.value})
-        if spot.own_name is not None and spot.own_name != name:
-            yield Corruption(spot, Kind.KEY_RENAMED, {name: ABSENT, spot.own_name: spot.value})
+        yield point.put(Kind.MISSING, ABSENT)
+        if not self.corruption_writer.tabular:  # JSON columns store each name once
+            yield point.put(Kind.KEY_DUPLICATED, DuplicateMember(point.value))
+        if point.in_map and (other := other_case(name)) is not None:
+            yield Corruption(point, Kind.KEY_CASE, {name: ABSENT, other: point.value})
+        if point.own_name is not None and point.own_name != name:
+            yield Corruption(point, Kind.KEY_RENAMED, {name: ABSENT, point.own_name: point.value})
 
-    def _other_values(self, spot: Spot) -> Iterator[tuple[Kind, object, str]]:
+    def _other_values(self, point: MutationPoint) -> Iterator[tuple[Kind, object, str]]:
         """Yield the least changes of a value: kind, value and form."""
-        match spot.value:
+        match point.value:
             case str() as value:
-                taken = self.taken[spot.place.name] if spot.at_top else frozenset[object]()
-                yield from changed_texts(spot, value, taken)
+                taken = self.taken[point.place.name] if point.at_top else frozenset[object]()
+                yield from changed_texts(point, value, taken)
             case datetime() as value:
                 # Under other names of the same map there are values of other kinds.
-                yield Kind.STEP, moved(value, MILLISECOND), "of a date" if spot.in_map else ""
+                yield Kind.STEP, moved(value, MILLISECOND), "of a date" if point.in_map else ""
                 yield Kind.PART_OF_MILLISECOND, moved(value, PART), ""
-                if not self.planter.tabular:
+                if not self.corruption_writer.tabular:
                     text = f"{moved(value, PART).isoformat(timespec='microseconds')}+00:00"
                     yield Kind.PART_OF_MILLISECOND, text, "as text"
             case bool() | int() | float() as value:
-                yield Kind.STEP, next_number(spot, value), ""
+                yield Kind.STEP, next_number(point, value), ""
             case list():
-                items = cast("list[object]", spot.value)
+                items = cast("list[object]", point.value)
                 at = next((at for at in range(len(items) - 1) if items[at] != items[at + 1]), None)
                 if at is not None:
                     yield Kind.ORDER, [*items[:at], items[at + 1], items[at], *items[at + 2 :]], ""
@@ -367,26 +372,28 @@ class Surroundings:
                 pass
 
 
-def is_noticed(spot: Spot, kind: Kind) -> bool:
+def is_noticed(point: MutationPoint, kind: Kind) -> bool:
     """Whether a service would notice a corruption of a row that is copied as released.
 
     Only key, tenant and fence of such a row are determined. Its other values belong to an earlier owner, and
     only an unreadable value is a corruption there.
     """
-    shape = spot.entity.shapes[spot.place.field]
+    shape = point.entity.shapes[point.place.field]
     # A field with a default is read as the default if it is missing.
-    required = spot.entity.model.model_fields[shape.name].is_required()
+    required = point.entity.model.model_fields[shape.name].is_required()
     unreadable = kind in UNREADABLE or (kind is Kind.MISSING and required)
-    return spot.at_top and shape.always_written and unreadable
+    return point.at_top and shape.always_written and unreadable
 
 
-def changed_texts(spot: Spot, value: str, taken: AbstractSet[object]) -> Iterator[tuple[Kind, object, str]]:
+def changed_texts(
+    point: MutationPoint, value: str, taken: AbstractSet[object]
+) -> Iterator[tuple[Kind, object, str]]:
     """Yield the least changes of a text; where it is an instant, of that."""
-    is_date = spot.in_map and spot.path[-1] == DATE
-    described = spot.shape is not None and spot.shape.kind is Shape.INSTANT
+    is_date = point.in_map and point.path[-1] == DATE
+    described = point.shape is not None and point.shape.kind is Shape.INSTANT
     instant = instant_of(value) if is_date or described else None
     if instant is None:
-        yield Kind.STEP, next_text(spot, value, taken), ""
+        yield Kind.STEP, next_text(point, value, taken), ""
     else:
         later = json_text.format_timestamp(moved(instant, MILLISECOND))
         yield Kind.STEP, later, "of a date" if is_date else ""
@@ -403,19 +410,19 @@ def moved(instant: datetime, step: timedelta) -> datetime:
     return instant - step if instant.year == MAXYEAR else instant + step
 
 
-def next_number(spot: Spot, value: float) -> object:
+def next_number(point: MutationPoint, value: float) -> object:
     """Return the next number, flag or number of an enumeration."""
     if isinstance(value, bool):
         return not value
-    if spot.shape is not None and spot.shape.kind is Shape.NUMBERED:
-        numbers = sorted(item.number for item in cast("type[NumberedEnum]", spot.shape.cls))
+    if point.shape is not None and point.shape.kind is Shape.NUMBERED:
+        numbers = sorted(item.number for item in cast("type[NumberedEnum]", point.shape.cls))
         return next((number for number in numbers if number > value), numbers[0])
     return type(value)(value + 1)
 
 
-def next_text(spot: Spot, value: str, taken: AbstractSet[object]) -> str:
+def next_text(point: MutationPoint, value: str, taken: AbstractSet[object]) -> str:
     """Return the next member of an enumeration, or the text with another last character."""
-    shape = spot.shape
+    shape = point.shape
     if shape is not None and shape.kind in {Shape.NAMED, Shape.NUMBERED}:
         members = [item.value for item in shape.members]
         if value in members:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import orjson
 
-from twinstore.bulk.corruption import PlantRefusedError, Role
+from twinstore.bulk.corruption import CorruptionRefusedError, Role
 from twinstore.bulk.release import copy_writer
 from twinstore.bulk.rows import MARK
-from twinstore.catalog.entity import LifeInCopy
+from twinstore.catalog.entity import CopyPolicy
 from twinstore.catalog.keys import KeyType
 from twinstore.catalog.tenancy import names_tenant
 from twinstore.config import Settings, load_settings
@@ -38,8 +38,8 @@ from twinstore_backfill.outcome import InterruptedRunError, PreflightError
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.report.writing import DIFFERENCES, reports_in
-from twinstore_backfill.selftest.corruptions import ADDING, Corruption, Kind, Surroundings
-from twinstore_backfill.selftest.rows import made_rows, sampled
+from twinstore_backfill.selftest.corruptions import ADDING, Corruption, EntityContext, Kind
+from twinstore_backfill.selftest.rows import sample_source, variant_rows
 from twinstore_backfill.stores import open_store, preflight, prepare_target, select_entities
 from twinstore_backfill.verify.checks import SCHEMA
 from twinstore_backfill.verify.engine import run_verify
@@ -49,7 +49,7 @@ from twinstore_backfill.verify.options import VerifyOptions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from twinstore.bulk.corruption import Planter, RawRow, SchemaPart, StoredPlace
+    from twinstore.bulk.corruption import CorruptionWriter, RawRow, SchemaPart, StoredPlace
     from twinstore.bulk.port import Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -68,7 +68,7 @@ REMARK: Final = re.compile(r" \([^()]*\)$")
 # Remarks about the row as a whole, next to the paths: it is unreadable, or no client would store it so.
 WHOLE: Final = frozenset({"doc", member("doc", f"{MARK}bson")})
 BEFORE: Final = "refused before comparing"
-AT_ONCE: Final = 1000
+ROWS_PER_BATCH: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +76,26 @@ class ScratchSide:
     """One scratch database: as tools see it, and without its driver."""
 
     store: Store
-    planter: Planter
+    corruption_writer: CorruptionWriter
     _places: dict[str, Sequence[StoredPlace]] = field(default_factory=dict[str, "Sequence[StoredPlace]"])
 
     def places(self, entity: Entity) -> Sequence[StoredPlace]:
         """Return the places of the rows of an entity, as they were when they were first needed."""
         if entity.name not in self._places:
-            self._places[entity.name] = self.planter.places(entity)
+            self._places[entity.name] = self.corruption_writer.places(entity)
         return self._places[entity.name]
 
     @property
     def entities(self) -> tuple[Entity, ...]:
         """The entities that a copy brings over."""
         return tuple(
-            entity for entity in self.store.bulk.entities() if entity.life is not LifeInCopy.LEFT_OUT
+            entity for entity in self.store.bulk.entities() if entity.copy_policy is not CopyPolicy.LEFT_OUT
         )
 
     def rows(self, entity: Entity) -> dict[Key, RawRow]:
         """Return the stored rows of an entity by key, except those that a store keeps to itself."""
-        found = ((self.key_of(entity, row), row) for row in self.planter.rows(entity))
-        return {key: row for key, row in found if key is not None and key not in entity.kept_apart}
+        found = ((self.key_of(entity, row), row) for row in self.corruption_writer.rows(entity))
+        return {key: row for key, row in found if key is not None and key not in entity.local_keys}
 
     def key_of(self, entity: Entity, row: RawRow | None) -> Key | None:
         """Return the key of a stored row as a comparison names it, ``None`` if there is none."""
@@ -112,7 +112,7 @@ class ScratchSide:
     def clear(self) -> None:
         """Remove all rows, children first, and what the ledger knows of copies."""
         for entity in reversed((*LEDGER_MODULE.catalog.entities, *self.store.bulk.entities())):
-            self.planter.clear(entity)
+            self.corruption_writer.clear(entity)
 
 
 def key_part(kind: KeyType, value: object) -> object:
@@ -122,7 +122,7 @@ def key_part(kind: KeyType, value: object) -> object:
     return value.replace("-", "") if kind is KeyType.HEX and isinstance(value, str) else value
 
 
-def planted_drivers(module: str, names: Sequence[str]) -> None:
+def check_drivers(module: str, names: Sequence[str]) -> None:
     """Refuse drivers that the self-test cannot use.
 
     Raises:
@@ -135,10 +135,10 @@ def planted_drivers(module: str, names: Sequence[str]) -> None:
             f"{', '.join(specs)}."
         )
     for spec in specs.values():
-        if spec.planter is None:
+        if spec.corruption_writer is None:
             raise ValidationError(
-                f"The driver {spec.name} brings nothing that writes past it (planter in its BackendSpec), so "
-                "no corruption can be planted there. Ask its author, or test between other drivers."
+                f"The driver {spec.name} has no corruption_writer in its BackendSpec, so no corruption can "
+                "be planted there. Ask its author, or test between other drivers."
             )
 
 
@@ -180,9 +180,11 @@ def open_scratch(module: str, backend: str, settings: Settings) -> Iterator[Scra
         store = stack.enter_context(open_store(module, spec.name, kept))
         require_empty(store)
         prepare_target(store)
-        if spec.planter is None:
+        if spec.corruption_writer is None:
             raise LookupError(spec.name)  # refused before; met by programmers only
-        side = ScratchSide(store, stack.enter_context(spec.planter(kept.backend_settings(module, spec))))
+        side = ScratchSide(
+            store, stack.enter_context(spec.corruption_writer(kept.backend_settings(module, spec)))
+        )
         stack.callback(side.clear)
         yield side
 
@@ -193,7 +195,7 @@ def require_empty(store: Store) -> None:
     Raises:
         PreflightError: names the entity and how many there are.
     """
-    present = {survey.entity for survey in store.bulk.survey() if survey.present}
+    present = {inventory.entity for inventory in store.bulk.inventory() if inventory.present}
     for entity in store.bulk.entities():
         rows = sum(store.bulk.counts(entity).values()) if entity.name in present else 0
         if rows:
@@ -204,16 +206,16 @@ def require_empty(store: Store) -> None:
             )
 
 
-def settle(
+def load_rows(
     rows: Mapping[str, Sequence[Record]], source: ScratchSide, target: ScratchSide, stop: StopSwitch
 ) -> None:
     """Write rows to both sides; a row that one of them refuses is on neither afterwards."""
     for entity in source.entities:
         # As a copy writes them: then both sides hold the same, whichever is the target.
         records = sorted(rows[entity.name], key=lambda record: cast("Key", record.key))
-        for start in range(0, len(records), AT_ONCE):
+        for start in range(0, len(records), ROWS_PER_BATCH):
             with copy_writer(source.store.bulk, entity) as writer:
-                writer.write(records[start : start + AT_ONCE])
+                writer.write(records[start : start + ROWS_PER_BATCH])
                 writer.flush()
                 writer.commit()
     copy_all(source, target, stop)
@@ -221,7 +223,7 @@ def settle(
         stored = target.rows(entity)
         for key, row in source.rows(entity).items():
             if key not in stored:
-                source.planter.change(entity, row, None)
+                source.corruption_writer.change(entity, row, None)
 
 
 def copy_all(source: ScratchSide, target: ScratchSide, stop: StopSwitch) -> None:
@@ -231,7 +233,7 @@ def copy_all(source: ScratchSide, target: ScratchSide, stop: StopSwitch) -> None
         run_copy(source.store, target.store, options, SilentProgress(), stop)
 
 
-def verified(
+def run_verification(
     source: ScratchSide, target: ScratchSide, stop: StopSwitch, entities: Sequence[str] = ()
 ) -> tuple[ParityReport, list[Line]]:
     """Compare both sides, or some entities of them, and return the report and every row that it names."""
@@ -278,7 +280,7 @@ class SelftestOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class AppliedCorruption:
     """One corruption that was in a store during a verification.
 
     Attributes:
@@ -295,23 +297,23 @@ class Planted:
     @property
     def expected(self) -> tuple[tuple[str, Key | None], ...]:
         """The rows that the verification must name: what it calls each, and its key."""
-        spot, kind = self.item.spot, self.item.kind
+        point, kind = self.item.point, self.item.kind
         if self.item.free:
             return ()
         if kind in ADDING:
             return (("extra", self.key),)
         if kind is Kind.ROW_MISSING:
-            return (("missing", spot.key),)
+            return (("missing", point.key),)
         # A key in a payload goes with it, whatever was meant to change there.
-        if (spot.role is Role.KEY or spot.entity.key_in_payload is not None) and self.key != spot.key:
-            return (("missing", spot.key), ("extra", self.key))
-        return (("different", spot.key),)
+        if (point.role is Role.KEY or point.entity.key_in_payload is not None) and self.key != point.key:
+            return (("missing", point.key), ("extra", self.key))
+        return (("different", point.key),)
 
     def problem(self, kind: str, lines: Sequence[Line]) -> str:
         """Return what is wrong with the lines that name the row, empty where nothing is."""
         if not lines or kind != "different":
             return "" if lines else f"{kind} is not named"
-        entity, paths = self.item.spot.entity, self.item.paths
+        entity, paths = self.item.point.entity, self.item.paths
         if entity.own_id is not None and member("doc", entity.own_id) in paths:
             # Under another name it leaves its place to an id that the server makes.
             paths = (*paths, member("doc", "_id"))
@@ -342,9 +344,9 @@ class Trial:
         whole: it was about all entities.
     """
 
-    planted: list[tuple[Planted, str]]
+    planted: list[tuple[AppliedCorruption, str]]
     false_alarms: list[Line]
-    refused: list[tuple[Corruption, PlantRefusedError]]
+    refused: list[tuple[Corruption, CorruptionRefusedError]]
     report: ParityReport
     named: int
     whole: bool
@@ -372,7 +374,7 @@ class Side:
         names: the drivers of source and target.
         clean: the verification before anything was planted, and what it named.
         rounds: corruptions planted together, no two of them in one row at the same time.
-        apart: those that another row kept from being planted, each alone.
+        blocked: those that another row kept from being planted, each alone.
         alone: corruptions planted again alone.
         schema: each part of the schema with how its absence was named, empty if it was not.
         seconds: by step.
@@ -381,7 +383,7 @@ class Side:
     names: tuple[str, str]
     clean: tuple[ParityReport, list[Line]]
     rounds: list[Trial]
-    apart: list[Trial]
+    blocked: list[Trial]
     alone: list[Trial]
     schema: list[tuple[Entity, SchemaPart, str]]
     seconds: dict[str, float]
@@ -417,15 +419,15 @@ def run_selftest(  # noqa: PLR0917  # the three stores, the request, and the rec
     try:
         select_entities(source.bulk, options.entities)
         check_ignored(options.ignored, source.bulk.entities())
-        samples = sampled(source.bulk, options.sample, options.seed, options.ignored)
+        samples = sample_source(source.bulk, options.sample, options.seed, options.ignored)
         if not any(sample.records for sample in samples.values()):
             raise PreflightError(
                 f"{source.bulk.place} has no row to test with; name a source that holds some.",
                 driver=source.backend,
             )
-        made = made_rows(samples, options.corrupts)
+        made = variant_rows(samples, options.corrupts)
         rows = {name: [*sample.records.values(), *made[name]] for name, sample in samples.items()}
-        settle(rows, left, right, stop)
+        load_rows(rows, left, right, stop)
         added = {
             item.name: len(left.rows(item).keys() - samples[item.name].records.keys())
             for item in left.entities
@@ -433,7 +435,7 @@ def run_selftest(  # noqa: PLR0917  # the three stores, the request, and the rec
         test = Selftest(samples, options, progress, stop)
         forth = test.corrupted(left, right)
         for entity in reversed(left.entities):
-            left.planter.clear(entity)
+            left.corruption_writer.clear(entity)
         copy_all(right, left, stop)
         sides = [forth, test.corrupted(right, left)]
     except (StopRequestedError, InterruptedRunError):
@@ -462,22 +464,22 @@ class Selftest:
         seconds: dict[str, float] = {}
         names = source.store.backend, target.store.backend
         with timed(seconds, "verification before planting"):
-            clean = verified(source, target, self.stop)
+            clean = run_verification(source, target, self.stop)
         with timed(seconds, "planting"):
             rounds = list(self._rounds(source, target))
         with timed(seconds, "planting apart"):
             in_the_way = [item for trial in rounds for item, error in trial.refused if error.unique]
-            apart = [self._trial(source, target, [item]) for item in in_the_way]
+            blocked = [self._trial(source, target, [item]) for item in in_the_way]
         with timed(seconds, "alone"):
             planted = [planted for trial in rounds for planted, _ in trial.planted]
             chosen = planted if self.options.thorough else list(self._one_of_each(planted))
-            told = self._advancing(f"planting alone into {names[1]}", chosen)
-            alone = [self._trial(source, target, [item.item]) for item in told]
+            tracked = self._with_progress(f"planting alone into {names[1]}", chosen)
+            alone = [self._trial(source, target, [item.item]) for item in tracked]
         with timed(seconds, "schema"):
             schema = self._schema(source, target)
-        return Side(names, clean, rounds, apart, alone, schema, seconds)
+        return Side(names, clean, rounds, blocked, alone, schema, seconds)
 
-    def _one_of_each(self, planted: Iterable[Planted]) -> Iterator[Planted]:
+    def _one_of_each(self, planted: Iterable[AppliedCorruption]) -> Iterator[AppliedCorruption]:
         """Yield the first corruption of each kind that was not planted alone yet, in either store."""
         for item in planted:
             kind = item.item.kind, bool(item.expected)
@@ -485,7 +487,7 @@ class Selftest:
                 self.seen.add(kind)
                 yield item
 
-    def _advancing(self, title: str, items: Sequence[T]) -> Iterator[T]:
+    def _with_progress(self, title: str, items: Sequence[T]) -> Iterator[T]:
         self.progress.start(title, len(items))
         for item in items:
             yield item
@@ -495,12 +497,12 @@ class Selftest:
     def _rounds(self, source: ScratchSide, target: ScratchSide) -> Iterator[Trial]:
         """Plant every corruption once: in each round one into each row that has one left."""
         done: set[tuple[str, ...]] = set()
-        around, waiting = surroundings(target, self.samples), list[Iterator[Corruption]]()
+        contexts, waiting = entity_contexts(target, self.samples), list[Iterator[Corruption]]()
         for entity in filter(lambda entity: self.options.corrupts(entity.name), target.entities):
             # The user's own rows first, because they are the better test.
             own, rows = self.samples[entity.name].records, target.rows(entity)
             for key in sorted(rows, key=lambda key: (key not in own, key)):
-                waiting.append(around[entity.name].corruptions(key, rows[key].values))
+                waiting.append(contexts[entity.name].corruptions(key, rows[key].values))
         title = f"planting into {target.store.backend}"
         self.progress.start(title, len(waiting))
         while waiting:
@@ -521,28 +523,28 @@ class Selftest:
         self, source: ScratchSide, target: ScratchSide, items: Sequence[Corruption], *, whole: bool = False
     ) -> Trial:
         """Plant corruptions of different rows, verify all or only their entities, and restore the rows."""
-        entities = {item.spot.entity.name: item.spot.entity for item in items}
+        entities = {item.point.entity.name: item.point.entity for item in items}
         rows = {name: target.rows(entity) for name, entity in entities.items()}
-        planted: list[Planted] = []
-        refused: list[tuple[Corruption, PlantRefusedError]] = []
+        planted: list[AppliedCorruption] = []
+        refused: list[tuple[Corruption, CorruptionRefusedError]] = []
         try:
             for item in items:
                 self.stop.check()
-                entity = item.spot.entity
-                row = rows[entity.name][item.spot.key]
+                entity = item.point.entity
+                row = rows[entity.name][item.point.key]
                 before = None if item.kind in ADDING else row
                 try:
-                    after = target.planter.change(entity, before, item.of(row.values))
-                except PlantRefusedError as error:
+                    after = target.corruption_writer.change(entity, before, item.of(row.values))
+                except CorruptionRefusedError as error:
                     refused.append((item, error))
                 else:
-                    planted.append(Planted(item, before, after, target.key_of(entity, after)))
-            report, lines = verified(source, target, self.stop, () if whole else tuple(entities))
+                    planted.append(AppliedCorruption(item, before, after, target.key_of(entity, after)))
+            report, lines = run_verification(source, target, self.stop, () if whole else tuple(entities))
         finally:
             for done in reversed(planted):
                 values = None if done.before is None else done.before.values
-                target.planter.change(done.item.spot.entity, done.after, values)
-        return Trial(*judge(planted, lines), refused, report, len(lines), whole)
+                target.corruption_writer.change(done.item.point.entity, done.after, values)
+        return Trial(*evaluate(planted, lines), refused, report, len(lines), whole)
 
     def _schema(self, source: ScratchSide, target: ScratchSide) -> list[tuple[Entity, SchemaPart, str]]:
         """Drop every part of the schema, check that it is named, and create it again.
@@ -556,7 +558,7 @@ class Selftest:
             for entity in reversed(target.store.bulk.entities()):
                 if not self.options.corrupts(entity.name):
                     continue
-                for part in list(target.planter.parts(entity)):
+                for part in list(target.corruption_writer.parts(entity)):
                     self.stop.check()
                     named = ""
                     try:
@@ -569,7 +571,7 @@ class Selftest:
                         # No target was refused for what was dropped before, so the refusal is for this part.
                         named = BEFORE if names(error.message, entity.name) else ""
                     found.append((entity, part, named))
-            report, _ = verified(source, target, self.stop)
+            report, _ = run_verification(source, target, self.stop)
         checks = () if report.cutover_ready or report.verdict == "PASS" else report.checks
         texts = [
             f"{check.id}: {text}"
@@ -588,7 +590,7 @@ def names(text: str, *wanted: str) -> bool:
     return all(re.search(rf"\b{re.escape(name)}\b", text) for name in wanted)
 
 
-def surroundings(side: ScratchSide, samples: Mapping[str, Sample]) -> dict[str, Surroundings]:
+def entity_contexts(side: ScratchSide, samples: Mapping[str, Sample]) -> dict[str, EntityContext]:
     """Return what the rows of each entity have in common."""
     rows = {entity.name: side.rows(entity) for entity in side.entities}
     tenants = sorted({name for sample in samples.values() for name in sample.tenants if names_tenant(name)})
@@ -610,9 +612,9 @@ def surroundings(side: ScratchSide, samples: Mapping[str, Sample]) -> dict[str, 
             spare[entity.name] = sorted(rows[above].keys() - parents_keys - referenced[above])[:2]
             referenced[above] |= {*parents_keys, *spare[entity.name]}
     return {
-        (name := entity.name): Surroundings(
+        (name := entity.name): EntityContext(
             entity,
-            side.planter,
+            side.corruption_writer,
             side.places(entity),
             taken[name],
             referenced[name],
@@ -631,17 +633,19 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] = round(monotonic() - started, 3)
 
 
-def judge(planted: Sequence[Planted], lines: Iterable[Line]) -> tuple[list[tuple[Planted, str]], list[Line]]:
+def evaluate(
+    planted: Sequence[AppliedCorruption], lines: Iterable[Line]
+) -> tuple[list[tuple[AppliedCorruption, str]], list[Line]]:
     """Return what is wrong with how each corruption was named, and what was named and not planted."""
     named: defaultdict[tuple[str, str, Key | None], list[Line]] = defaultdict(list)
     for line in lines:
         key = None if line["key"] is None else tuple(line["key"])
         named[line["entity"], line["kind"], key].append(line)
-    judged: list[tuple[Planted, str]] = []
+    evaluated: list[tuple[AppliedCorruption, str]] = []
     for item in planted:
-        places = [(item.item.spot.entity.name, kind, key) for kind, key in item.expected]
+        places = [(item.item.point.entity.name, kind, key) for kind, key in item.expected]
         problems = [item.problem(place[1], named[place]) for place in places]
-        judged.append((item, "; ".join(filter(None, problems))))
+        evaluated.append((item, "; ".join(filter(None, problems))))
         for place in places:
             del named[place][:1]
-    return judged, [line for rest in named.values() for line in rest]
+    return evaluated, [line for rest in named.values() for line in rest]

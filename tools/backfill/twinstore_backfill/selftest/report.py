@@ -15,7 +15,7 @@ from twinstore_backfill.selftest.corruptions import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from twinstore_backfill.selftest.engine import Outcome, Planted, SelftestOptions, Side
+    from twinstore_backfill.selftest.engine import AppliedCorruption, Outcome, SelftestOptions, Side
 
 FORMAT: Final = "twinstore.selftest-report@1"
 Document = dict[str, Any]
@@ -25,7 +25,7 @@ METHOD: Final = (
     "names its entity, key and field as what it is. Whatever else is named counts as a false alarm."
 )
 MADE: Final = (
-    "Made are copies of these rows under keys of their own, with fields filled or left out. Corruptions are "
+    "Made are copies of these rows under keys of their own, with fields filled or omitted. Corruptions are "
     "planted in rounds, in each round at most one into a row."
 )
 OF_ABSENCE: Final = frozenset({Kind.NULL_FOR_MISSING.value, Kind.EMPTY_FOR_MISSING.value})
@@ -87,12 +87,20 @@ def document_of(
 
 def _store(side: Side) -> Document:
     (clean, lines), alone = side.clean, [trial for trial in side.alone if trial.planted]
-    apart = [(trial.planted[0][0], trial.problem) for trial in side.apart if trial.planted]
+    blocked = [(trial.planted[0][0], trial.problem) for trial in side.blocked if trial.planted]
     together = [item for trial in side.rounds for item in trial.planted]
-    false_alarms = [line for trial in (*side.rounds, *side.apart, *side.alone) for line in trial.false_alarms]
+    false_alarms = [
+        line for trial in (*side.rounds, *side.blocked, *side.alone) for line in trial.false_alarms
+    ]
     rows = [
-        {**item.item.named, "key": list(item.item.spot.key), "alone": one, "found": not text, "instead": text}
-        for several, one in ((together, False), (apart, True))
+        {
+            **item.item.named,
+            "key": list(item.item.point.key),
+            "alone": one,
+            "found": not text,
+            "instead": text,
+        }
+        for several, one in ((together, False), (blocked, True))
         for item, text in several
         if item.expected
     ]
@@ -112,7 +120,7 @@ def _store(side: Side) -> Document:
     counted = [*rows, *parts]
     # Another row may have been in the way of one of a round, which was planted apart then.
     refused = [item for trial in side.rounds for item in trial.refused if not item[1].unique]
-    refused += [item for trial in side.apart for item in trial.refused]
+    refused += [item for trial in side.blocked for item in trial.refused]
     verdict = next((trial.report.verdict for trial in side.rounds if trial.verdict_problem), "FAIL")
     return {
         "source": side.names[0],
@@ -137,7 +145,7 @@ def _store(side: Side) -> Document:
                     for line in (*lines, *false_alarms)
                 ),
                 (f": {_label(item)}: {text}" for item, text in together if text),
-                (f", alone: {_label(item)}: {text}" for item, text in apart if text),
+                (f", alone: {_label(item)}: {text}" for item, text in blocked if text),
                 (
                     f", alone: {_label(trial.planted[0][0])}: {trial.problem}"
                     for trial in alone
@@ -158,7 +166,7 @@ def _store(side: Side) -> Document:
         "never_filled": _never_filled(rows),
         **{f"by_{name}": _counts(counted, name) for name in ("kind", "entity", "role")},
         "refused": [{**item.named, "constraint": error.constraint} for item, error in refused],
-        "free": [planted.item.named for planted, _ in (*together, *apart) if not planted.expected],
+        "free": [planted.item.named for planted, _ in (*together, *blocked) if not planted.expected],
         "alone": [
             {
                 **trial.planted[0][0].item.named,
@@ -173,7 +181,7 @@ def _store(side: Side) -> Document:
     }
 
 
-def _label(planted: Planted) -> str:
+def _label(planted: AppliedCorruption) -> str:
     return ", ".join(planted.item.identity[:3])
 
 
@@ -197,8 +205,12 @@ def _counts(rows: Iterable[Document], name: str) -> dict[str, Document]:
 def headline(report: Document) -> str:
     """Return the result in one line."""
     alarms = report["false_alarms"] or "no"
-    asked = report["entities_asked"]
-    only = f" Only {', '.join(asked)} {'was' if len(asked) == 1 else 'were'} corrupted." if asked else ""
+    requested = report["entities_asked"]
+    only = (
+        f" Only {', '.join(requested)} {'was' if len(requested) == 1 else 'were'} corrupted."
+        if requested
+        else ""
+    )
     return (
         f"Found {report['found']:,} of {report['planted']:,} planted corruptions; {alarms} false "
         f"alarm{'' if report['false_alarms'] == 1 else 's'}; {report['refused']:,} that a server refuses to "

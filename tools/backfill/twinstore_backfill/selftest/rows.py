@@ -21,14 +21,14 @@ from uuid import UUID, uuid5
 import orjson
 import pydantic
 
-from twinstore.bulk.release import copied, copy_counts
-from twinstore.catalog.entity import LifeInCopy
+from twinstore.bulk.release import copy_counts, copyable_rows
+from twinstore.catalog.entity import CopyPolicy
 from twinstore.catalog.keys import KeyType
 from twinstore.catalog.tenancy import TenancyKind, names_tenant
 from twinstore.models import json_text
 from twinstore.models.fields import DATE
 from twinstore.models.shapes import Kind, ValueShape, shapes_of
-from twinstore_backfill.copy.reader import Forgiving
+from twinstore_backfill.copy.reader import LenientReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -85,7 +85,9 @@ class Sample:
         return Counter(record.label for record in self.records.values())
 
 
-def sampled(source: BulkPort, size: int, seed: int, ignored: Sequence[IgnoredPath] = ()) -> dict[str, Sample]:
+def sample_source(
+    source: BulkPort, size: int, seed: int, ignored: Sequence[IgnoredPath] = ()
+) -> dict[str, Sample]:
     """Return a sample of every entity that a copy includes, by name, in the order of a copy.
 
     Args:
@@ -94,14 +96,14 @@ def sampled(source: BulkPort, size: int, seed: int, ignored: Sequence[IgnoredPat
         seed: chooses them.
         ignored: unknown properties that the sample does not include.
     """
-    forgiven = Forgiving(source, ignored).forgiven
-    entities = [entity for entity in source.entities() if entity.life is not LifeInCopy.LEFT_OUT]
-    present = {survey.entity for survey in source.survey() if survey.present}
+    decode_leniently = LenientReader(source, ignored).decode_leniently
+    entities = [entity for entity in source.entities() if entity.copy_policy is not CopyPolicy.LEFT_OUT]
+    present = {inventory.entity for inventory in source.inventory() if inventory.present}
     samples = {entity.name: Sample(entity) for entity in entities}
 
     def take(entity: Entity, records: Iterable[Record]) -> None:
         sample = samples[entity.name]
-        for record in forgiven(entity, list(records)):
+        for record in decode_leniently(entity, list(records)):
             if record.model is None or record.key is None:
                 sample.unreadable += 1
             else:
@@ -110,7 +112,7 @@ def sampled(source: BulkPort, size: int, seed: int, ignored: Sequence[IgnoredPat
     with source.view() as view:
         # Children first, because their parents have to come along.
         for entity in reversed([entity for entity in entities if entity.name in present]):
-            take(entity, _chosen(source, view, entity, size, seed))
+            take(entity, _sample_entity(source, view, entity, size, seed))
             if entity.parent is not None and (above := samples.get(entity.parent.entity.name)) is not None:
                 records = samples[entity.name].records.values()
                 missing = {key_of_parent(entity, record) for record in records} - above.records.keys()
@@ -120,7 +122,9 @@ def sampled(source: BulkPort, size: int, seed: int, ignored: Sequence[IgnoredPat
     return samples
 
 
-def _chosen(source: BulkPort, view: BulkView, entity: Entity, size: int, seed: int) -> Iterator[Record]:
+def _sample_entity(
+    source: BulkPort, view: BulkView, entity: Entity, size: int, seed: int
+) -> Iterator[Record]:
     left, tenants = size, list[str | None]([None])
     if entity.tenancy.kind is TenancyKind.REQUIRED:
         counts = copy_counts(source, entity)
@@ -134,7 +138,7 @@ def _chosen(source: BulkPort, view: BulkView, entity: Entity, size: int, seed: i
             if quota <= 0:
                 break
             batches = view.records(entity, within, tenant_id=tenant, batch_size=RANGE)
-            found = [record for batch in batches for record in copied(entity, batch)]
+            found = [record for batch in batches for record in copyable_rows(entity, batch)]
             found.sort(key=lambda record: place_of(seed, entity.name, record.key))
             yield from found[:quota]
             left -= len(found[:quota])
@@ -153,7 +157,7 @@ def key_of_parent(entity: Entity, record: Record) -> Key:
     return (cast("str | int", entity.value(record.model, record.storage, entity.parent.field)),)
 
 
-def made_rows(samples: Mapping[str, Sample], corrupts: Callable[[str], bool]) -> dict[str, list[Record]]:
+def variant_rows(samples: Mapping[str, Sample], corrupts: Callable[[str], bool]) -> dict[str, list[Record]]:
     """Return variants of some rows of each entity to corrupt, under new keys and parents.
 
     Args:
@@ -261,7 +265,7 @@ def variants(entity: Entity, record: Record) -> Iterator[Record]:
     model, parent = cast("CanonicalModel", record.model), entity.parent
     # By these a row is known to others.
     kept = frozenset({*entity.key, entity.tenant_field, None if parent is None else parent.field})
-    filled, bare = Filling(model, kept), Filling(model, kept)
+    filled, bare = FieldFiller(model, kept), FieldFiller(model, kept)
     filled.fill(type(model), ())
     yield replace(record, model=filled.model)
     bare.strip()
@@ -277,7 +281,7 @@ def variants(entity: Entity, record: Record) -> Iterator[Record]:
         yield replace(marked, model=filled.model)
 
 
-class Filling:
+class FieldFiller:
     """A model that is changed step by step; a step that its class refuses, or changes itself, is undone.
 
     Attributes:

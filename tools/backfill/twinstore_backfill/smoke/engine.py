@@ -28,9 +28,9 @@ from twinstore.plugins.checks import TrialStep, expect, never_committed
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.texts import number_of
-from twinstore_backfill.smoke.lists import StoredRows, judged
+from twinstore_backfill.smoke.lists import StoredRows, check_list
 from twinstore_backfill.stores import preflight
-from twinstore_backfill.verify.checks import NO_LOCKS, SMOKE, ListJudgement, list_checks, list_titles
+from twinstore_backfill.verify.checks import NO_LOCKS, SMOKE, ListContext, list_checks, list_titles
 from twinstore_backfill.verify.lists import LARGEST_PAGE, ListFinding, ListResult
 from twinstore_backfill.verify.sampling import tenants_for_lists
 
@@ -130,12 +130,12 @@ class SmokeReport:
         }
 
 
-def timed(name: str, look: Callable[[], Finding]) -> Step:
+def timed(name: str, run: Callable[[], Finding]) -> Step:
     """Take a step and say what became of it; an error of the library is what it found."""
     began = perf_counter()
     unreachable = False
     try:
-        found = look()
+        found = run()
     except StepSkippedError as skipped:
         found = Finding(str(skipped), result="skipped")
     except TwinstoreError as error:
@@ -182,7 +182,7 @@ def run_smoke(store: Store, options: SmokeOptions, stop: StopSwitch) -> SmokeRep
     """
     smoke = Smoke(store, options, stop, store.described())
     with suppress(StopRequestedError):
-        smoke.look()
+        smoke.run()
     stop.raise_if_interrupted("What was written has been removed." if smoke.is_removed else smoke.left)
     return smoke.report()
 
@@ -207,7 +207,7 @@ class Smoke:
     is_removed: bool = True
     _deadline: float = 0.0
 
-    def look(self) -> None:
+    def run(self) -> None:
         """Take every step."""
         self._deadline = monotonic() + self.options.timeout.total_seconds()
         ready = self._take(READY, self._ready)
@@ -245,18 +245,18 @@ class Smoke:
     def _tried(self) -> tuple[str, ...]:
         return ("trial",)
 
-    def _take(self, name: str, look: Callable[[], Finding]) -> bool:
+    def _take(self, name: str, run: Callable[[], Finding]) -> bool:
         """Take a step; return whether the next one can build on it."""
         self.stop.check()
         if monotonic() > self._deadline:
-            self.steps.append(Step(name, "fail", 0, "not begun", (f"{name}: {self._late}",)))
+            self.steps.append(Step(name, "fail", 0, "not begun", (f"{name}: {self._timeout_text}",)))
             return False
-        step = timed(name, look)
+        step = timed(name, run)
         self.steps.append(step)
         return step.result != "fail"
 
     @property
-    def _late(self) -> str:
+    def _timeout_text(self) -> str:
         seconds = self.options.timeout.total_seconds()
         return (
             f"the time is over ({seconds:g} s); give more with --timeout, or name fewer tenants with --tenant"
@@ -290,13 +290,13 @@ class Smoke:
             if not found.is_left_over(now):
                 notes.append(f"{found} may belong to a test that runs")
                 continue
-            removed, kept = emptied(self.store, found.name)
+            removed, kept = remove_tenant_rows(self.store, found.name)
             problems += kept
             notes.append(f"{number_of(removed, 'row')} of {found} removed, which a test had left")
         rows = sum(sum(counts.values()) for counts in self.counts.values())
         real = sum(not is_smoke_tenant(name) for name in tenants - {SYSTEM_TENANT})
-        told = f"{number_of(rows, 'row')} of {number_of(real, 'tenant')}"
-        return Finding("; ".join((told, *notes)), tuple(problems))
+        total = f"{number_of(rows, 'row')} of {number_of(real, 'tenant')}"
+        return Finding("; ".join((total, *notes)), tuple(problems))
 
     def _without_owner(self) -> Iterator[str]:
         for entity, counts in self.counts.items():
@@ -311,13 +311,13 @@ class Smoke:
         result, chosen = ListResult([]), ""
         began = monotonic()
 
-        def look() -> Finding:
+        def run() -> Finding:
             nonlocal chosen
             chosen = self._compare(result)
             return Finding("")
 
-        step = timed("lists", look)
-        checks = list_checks(result, self.store.module, ListJudgement(chosen=chosen))
+        step = timed("lists", run)
+        checks = list_checks(result, self.store.module, ListContext(chosen=chosen))
         spent = round(1000 * (monotonic() - began))
         for check in checks:
             found = Finding.of(check)
@@ -344,8 +344,8 @@ class Smoke:
             for query in self._queries(tenant):
                 self.stop.check()
                 if monotonic() > self._deadline:
-                    raise TwinstoreError(self._late)
-                (result.due if query.due else result.lists).append(judged(query, self.store, rows))
+                    raise TwinstoreError(self._timeout_text)
+                (result.due if query.due else result.lists).append(check_list(query, self.store, rows))
             rows.forget()
         for name, problem in rows.undecodable.items():
             result.lists.append(ListFinding(name, "fail", 0, problem))
@@ -376,7 +376,7 @@ class Smoke:
         if trial is None:
             self._skip(self._tried, "the module describes none")
             return
-        if not self._take(OWN, self._make_up):
+        if not self._take(OWN, self._create_tenant):
             self._skip(self._tried, FAILED)
             return
         self.is_removed = False
@@ -387,7 +387,7 @@ class Smoke:
             self.is_removed = step.result == "pass"
             self.steps.append(step)
 
-    def _make_up(self) -> Finding:
+    def _create_tenant(self) -> Finding:
         self.tenant = SmokeTenant.new(self.store.bulk.now(), self.options.timeout).name
         return Finding(self.tenant)
 
@@ -395,7 +395,7 @@ class Smoke:
         going = True
         for step in self._trial_steps(trial):
             if going:
-                going = self._take(step.name, partial(tried, step))
+                going = self._take(step.name, partial(run_trial_step, step))
             else:
                 self._skip((step.name,), FAILED)
 
@@ -406,13 +406,13 @@ class Smoke:
             yield from trial.steps(self.store.storage, self.tenant)
 
     def _remove(self) -> Finding:
-        removed, problems = emptied(self.store, self.tenant)
+        removed, problems = remove_tenant_rows(self.store, self.tenant)
         if problems:
             return Finding("rows are left", (*problems, self.left))
         return Finding(f"{number_of(removed, 'row')}, which is all that was left of it")
 
 
-def tried(step: TrialStep) -> Finding:
+def run_trial_step(step: TrialStep) -> Finding:
     """Return what a step of a trial found: what it yields, and the error that ended it."""
     problems: list[str] = []
     try:
@@ -510,23 +510,23 @@ def is_running(process: int) -> bool:
     return True
 
 
-def emptied(store: Store, tenant: str) -> tuple[int, tuple[str, ...]]:
+def remove_tenant_rows(store: Store, tenant: str) -> tuple[int, tuple[str, ...]]:
     """Remove every row of a tenant, children first; return how many, and what kept others from going."""
     removed, problems = 0, list[str]()
-    for entity in owned(reversed(store.bulk.entities())):
+    for entity in tenant_entities(reversed(store.bulk.entities())):
         try:
-            removed += _emptied(store, entity, tenant)
+            removed += _remove_tenant_rows(store, entity, tenant)
         except TwinstoreError as error:
             problems.append(f"rows of {entity.name} of tenant {tenant} are left: {error.message}")
     return removed, tuple(problems)
 
 
-def owned(entities: Iterable[Entity]) -> Iterator[Entity]:
+def tenant_entities(entities: Iterable[Entity]) -> Iterator[Entity]:
     """Yield the entities whose rows name their tenant."""
     return (entity for entity in entities if entity.tenant_field is not None)
 
 
-def _emptied(store: Store, entity: Entity, tenant: str) -> int:
+def _remove_tenant_rows(store: Store, entity: Entity, tenant: str) -> int:
     # Counted first: removing nothing must not need the right to remove rows.
     wanted = sum(store.bulk.counts(entity, tenant_id=tenant).values())
     query = Query(entity=entity.name, scope=Tenant(tenant), where=(), order=key_order(entity), limit=BATCH)
@@ -544,18 +544,20 @@ def round_trips(store: Store, rows: Iterable[tuple[Entity, Row]], tenant: str) -
     """
     for entity, row in rows:
         if entity.tenant_field is not None and not entity.append_only:
-            yield TrialStep(f"row of {entity.name}", partial(committed, store, entity, Tenant(tenant), row))
+            yield TrialStep(
+                f"row of {entity.name}", partial(check_committed, store, entity, Tenant(tenant), row)
+            )
         elif store.storage.capabilities.transactions:
             scope: Tenants = ALL_TENANTS if entity.tenant_field is None else Tenant(tenant)
             yield TrialStep(
-                f"row of {entity.name}, rolled back", partial(rolled_back, store, entity, scope, row)
+                f"row of {entity.name}, rolled back", partial(check_rolled_back, store, entity, scope, row)
             )
 
 
-def committed(store: Store, entity: Entity, scope: Tenants, row: Row) -> Iterator[str]:
+def check_committed(store: Store, entity: Entity, scope: Tenants, row: Row) -> Iterator[str]:
     """Insert a row, find it, and remove it again."""
     access = store.bulk.access()
-    yield from there(access, entity, scope, row)
+    yield from check_stored(access, entity, scope, row)
     key = entity.key_of(row.model, row.storage)
     removed = access.remove(entity, query_of_key(entity, scope, key))
     yield from expect(f"the number of removed rows of {entity.name}", found=removed, wanted=1)
@@ -563,16 +565,16 @@ def committed(store: Store, entity: Entity, scope: Tenants, row: Row) -> Iterato
     yield from expect(f"the removed {entity.singular}", found=gone, wanted=None)
 
 
-def rolled_back(store: Store, entity: Entity, scope: Tenants, row: Row) -> Iterable[str]:
+def check_rolled_back(store: Store, entity: Entity, scope: Tenants, row: Row) -> Iterable[str]:
     """Insert a row and find it, in a unit that is not committed."""
     access = store.bulk.access()
     with never_committed(access.unit(scope)) as unit:
-        found = [*there(unit, entity, scope, row)]
+        found = [*check_stored(unit, entity, scope, row)]
     (left,) = access.find(entity, scope, [entity.key_of(row.model, row.storage)])
     return [*found, *expect(f"the {entity.singular} after rolling back", found=left, wanted=None)]
 
 
-def there(access: Access, entity: Entity, scope: Tenants, row: Row) -> Iterator[str]:
+def check_stored(access: Access, entity: Entity, scope: Tenants, row: Row) -> Iterator[str]:
     """Insert a row; it is found by its key and in a list of it, with the same content."""
     access.insert(entity, scope, row)
     key = entity.key_of(row.model, row.storage)

@@ -38,20 +38,20 @@ FIRST: Final = PAGES * LARGEST_PAGE
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FetchedList:
     """The first pages of a list.
 
     Attributes:
         rows: what they show.
-        goes_on: whether there are more, ``None`` where the list does not say.
+        has_more: whether there are more, ``None`` where the list does not say.
     """
 
     rows: Sequence[ListedRow | None]
-    goes_on: bool | None
+    has_more: bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExpectedList:
     """The list that follows from the rows.
 
     Attributes:
@@ -75,16 +75,18 @@ class StoredRows:
         self._kept: dict[tuple[str, Tenants], Sequence[Row]] = {}
         self.undecodable: dict[str, str] = {}
 
-    def wanted(self, stored: StoredList[CanonicalModel], *, anew: bool) -> Wanted:
+    def expected(self, stored: StoredList[CanonicalModel], *, refresh: bool) -> ExpectedList:
         """Return the first rows of a list as it follows from the rows, and its length.
 
         Unless the rows must be read again, they may be from an earlier moment.
         """
         if self._size(stored) > WHOLE:
             return self._by_server(stored)
-        rows = [row for row in self._rows(stored, anew=anew) if matches(stored.entity, stored.query, row)]
-        found = in_order(stored.entity, rows, stored.query.order)
-        return Wanted([stored.row(row.model) for row in found[:FIRST]], len(found))
+        rows = [
+            row for row in self._rows(stored, refresh=refresh) if matches(stored.entity, stored.query, row)
+        ]
+        found = sorted_rows(stored.entity, rows, stored.query.order)
+        return ExpectedList([stored.row(row.model) for row in found[:FIRST]], len(found))
 
     def forget(self) -> None:
         """Forget the rows that were read."""
@@ -94,9 +96,9 @@ class StoredRows:
         counts, scope = self._counts[stored.entity.name], stored.query.scope
         return counts.get(scope.id, 0) if isinstance(scope, Tenant) else sum(counts.values())
 
-    def _rows(self, stored: StoredList[CanonicalModel], *, anew: bool) -> Sequence[Row]:
+    def _rows(self, stored: StoredList[CanonicalModel], *, refresh: bool) -> Sequence[Row]:
         place = (stored.entity.name, stored.query.scope)
-        if anew or place not in self._kept:
+        if refresh or place not in self._kept:
             self._kept[place] = tuple(self._read(stored.entity, stored.query.scope))
         return self._kept[place]
 
@@ -106,18 +108,18 @@ class StoredRows:
             for batch in view.records(entity, KeyRange(), tenant_id=tenant):
                 for record in batch:
                     if record.model is None:
-                        self._note(entity, record)
+                        self._record_undecodable(entity, record)
                     elif is_in(entity, scope, record.owner):
                         yield Row(record.model, record.storage)
 
-    def _note(self, entity: Entity, record: Record) -> None:
+    def _record_undecodable(self, entity: Entity, record: Record) -> None:
         key = entity.key_text(record.key) if record.key is not None else "without a key"
         self.undecodable[f"{entity.name} {key}"] = (
             f"{entity.singular} {key!r} of tenant {shown(record.label)} cannot be decoded: {record.error}; "
             "repair or remove it"
         )
 
-    def _by_server(self, stored: StoredList[CanonicalModel]) -> Wanted:
+    def _by_server(self, stored: StoredList[CanonicalModel]) -> ExpectedList:
         """Let the server choose the rows, and look here whether they are in order."""
         entity, query = stored.entity, replace(stored.query, limit=FIRST + 1, after=None)
         access = self._store.bulk.access()
@@ -125,15 +127,15 @@ class StoredRows:
         by = entity.tenant_field or entity.key[0]
         total = sum(access.count(entity, query, by).values())
         listed = [stored.row(row.model) for row in rows[:FIRST]]
-        if list(rows) != in_order(entity, rows, query.order):
-            return Wanted(listed, total, "the server does not return rows in the order of the contract")
-        return Wanted(listed, total)
+        if list(rows) != sorted_rows(entity, rows, query.order):
+            return ExpectedList(listed, total, "the server does not return rows in the order of the contract")
+        return ExpectedList(listed, total)
 
 
-def judged(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
+def check_list(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
     """Ask for the first three pages of a list and compare them with the rows."""
     try:
-        found = _judged(query, store, rows)
+        found = _check_list(query, store, rows)
     except UnavailableError:
         raise
     except TwinstoreError as error:
@@ -141,47 +143,47 @@ def judged(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> List
     return found
 
 
-def _judged(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
+def _check_list(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
     stored = cast("StoredList[CanonicalModel] | None", query.stored)
     if stored is None or stored.entity.tenancy.kind is TenancyKind.PARENT:
-        return _alone(query, store)
-    before = rows.wanted(stored, anew=False)
-    said, count, changes = "", 0, 0
+        return _check_without_rows(query, store)
+    before = rows.expected(stored, refresh=False)
+    previous, count, changes = "", 0, 0
     for _ in range(ATTEMPTS):
-        answer = asked(query, store.storage)
+        answer = fetch_pages(query, store.storage)
         problem, count = repeated(answer) or difference(answer, before), len(answer.rows)
         if not problem:
             return ListFinding(query.name, "pass", count)
-        after = rows.wanted(stored, anew=True)
+        after = rows.expected(stored, refresh=True)
         # A row that came and went between the two reads of the rows is gone at the next query.
-        if after == before and problem == said:
+        if after == before and problem == previous:
             return ListFinding(query.name, "fail", count, problem)
-        said = problem if after == before else ""
+        previous = problem if after == before else ""
         changes += after != before
         before = after
     # Another answer every time, about rows that stay the same.
     if not changes:
-        return ListFinding(query.name, "fail", count, said)
+        return ListFinding(query.name, "fail", count, previous)
     return ListFinding(query.name, "inconclusive", 0, f"its rows changed in {changes} of {ATTEMPTS} attempts")
 
 
-def _alone(query: ListQuery[AnyStorage], store: Store) -> ListFinding:
+def _check_without_rows(query: ListQuery[AnyStorage], store: Store) -> ListFinding:
     """Check a list without comparing it with rows; query a list again that moved between two pages."""
     problem, count = "", 0
     for _ in range(ATTEMPTS):
-        answer = asked(query, store.storage)
+        answer = fetch_pages(query, store.storage)
         problem, count = repeated(answer), len(answer.rows)
         if not problem:
             break
     return ListFinding(query.name, "fail" if problem else "pass", count, problem)
 
 
-def asked(query: ListQuery[AnyStorage], storage: AnyStorage) -> Answer:
+def fetch_pages(query: ListQuery[AnyStorage], storage: AnyStorage) -> FetchedList:
     """Return the first pages as the service gets them; raises what the repository raises."""
     rows: list[ListedRow | None] = []
     token: str | None = None
     for _ in range(PAGES):
-        page = query.ask(storage, token)
+        page = query.fetch(storage, token)
         for broken in page.undecodable:
             raise TwinstoreError(
                 f"{broken.entity} {broken.key!r} of tenant {broken.tenant!r} is passed over, because it "
@@ -192,11 +194,11 @@ def asked(query: ListQuery[AnyStorage], storage: AnyStorage) -> Answer:
         if token is None:
             # Due rows are queried up to a limit, and the answer does not say whether there are more.
             full = query.due and query.stored is not None and len(rows) >= query.stored.query.limit
-            return Answer(rows, None if full else False)
-    return Answer(rows, goes_on=True)
+            return FetchedList(rows, None if full else False)
+    return FetchedList(rows, has_more=True)
 
 
-def repeated(answer: Answer) -> str:
+def repeated(answer: FetchedList) -> str:
     """Say which row a list shows twice."""
     seen = set[ListedRow | None]()
     for row in answer.rows:
@@ -206,21 +208,20 @@ def repeated(answer: Answer) -> str:
     return ""
 
 
-def difference(answer: Answer, wanted: Wanted) -> str:
+def difference(answer: FetchedList, expected: ExpectedList) -> str:
     """Say where a list is not what the rows make it."""
-    if wanted.problem:
-        return wanted.problem
-    for place, (mine, other) in enumerate(zip(answer.rows, wanted.rows, strict=False), start=1):
+    if expected.problem:
+        return expected.problem
+    for place, (mine, other) in enumerate(zip(answer.rows, expected.rows, strict=False), start=1):
         if mine != other:
             return f"row {place}: {named(mine)} is listed, but by the stored rows it should be {named(other)}"
-    if len(answer.rows) > len(wanted.rows):
-        return (
-            f"row {len(wanted.rows) + 1}: {named(answer.rows[len(wanted.rows)])} is listed, but not stored so"
-        )
-    if answer.goes_on is False and wanted.total != len(answer.rows):
-        return f"{len(answer.rows)} rows are listed, but {wanted.total} are stored"
-    if answer.goes_on and wanted.total <= len(answer.rows):
-        return f"the list continues after {len(answer.rows)} rows, but {wanted.total} are stored"
+    if len(answer.rows) > len(expected.rows):
+        more = answer.rows[len(expected.rows)]
+        return f"row {len(expected.rows) + 1}: {named(more)} is listed, but not stored so"
+    if answer.has_more is False and expected.total != len(answer.rows):
+        return f"{len(answer.rows)} rows are listed, but {expected.total} are stored"
+    if answer.has_more and expected.total <= len(answer.rows):
+        return f"the list continues after {len(answer.rows)} rows, but {expected.total} are stored"
     return ""
 
 
@@ -229,23 +230,23 @@ def named(row: ListedRow | None) -> str:
     return "nothing" if row is None else "/".join(row)
 
 
-def in_order(entity: Entity, rows: Iterable[Row], order: Sequence[SortKey]) -> list[Row]:
+def sorted_rows(entity: Entity, rows: Iterable[Row], order: Sequence[SortKey]) -> list[Row]:
     """Return rows in the order of a list, absent values first."""
     found = list(rows)
     # Sorting is stable, so the least significant key comes first.
     for key in reversed(order):
-        found.sort(key=rank_of(entity, key), reverse=key.descending)
+        found.sort(key=sort_key(entity, key), reverse=key.descending)
     return found
 
 
-def rank_of(entity: Entity, key: SortKey) -> Callable[[Row], tuple[bool, object]]:
+def sort_key(entity: Entity, key: SortKey) -> Callable[[Row], tuple[bool, object]]:
     """Return what compares rows by one value; an absent one comes before every other."""
 
-    def rank(row: Row) -> tuple[bool, object]:
+    def sort_value(row: Row) -> tuple[bool, object]:
         value = entity.value(row.model, row.storage, key.field)
         return (value is not None, value)
 
-    return rank
+    return sort_value
 
 
 def is_in(entity: Entity, scope: Tenants, owner: StoredOwner) -> bool:

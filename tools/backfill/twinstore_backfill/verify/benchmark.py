@@ -52,7 +52,7 @@ def largest_tenants(
     return sorted(tenants, key=lambda name: (-rows[name], name))[:TENANTS]
 
 
-def measured(  # noqa: PLR0917  # the request, and the receivers of reports
+def time_lists(  # noqa: PLR0917  # the request, and the receivers of reports
     context: VerifyContext,
     tenants: Sequence[str | None],
     page: int,
@@ -67,7 +67,7 @@ def measured(  # noqa: PLR0917  # the request, and the receivers of reports
     Raises:
         StopRequestedError: a stop was requested.
     """
-    queries = [query for tenant in tenants for query in _asked(context, tenant, page)]
+    queries = [query for tenant in tenants for query in _timed_queries(context, tenant, page)]
     progress.start(BENCHMARK, len(queries))
     found: list[QueryTimes] = []
     for query in queries:
@@ -79,7 +79,7 @@ def measured(  # noqa: PLR0917  # the request, and the receivers of reports
     return tuple(found)
 
 
-def _asked(context: VerifyContext, tenant: str | None, page: int) -> Iterator[ListQuery[AnyStorage]]:
+def _timed_queries(context: VerifyContext, tenant: str | None, page: int) -> Iterator[ListQuery[AnyStorage]]:
     for query in list_queries(context, tenant, page, context.source.storage):
         # C4 has its own list, and the source cannot be queried for what it lacks.
         if not query.due and context.absent.isdisjoint(query.reads):
@@ -92,7 +92,7 @@ def _of(query: ListQuery[AnyStorage], context: VerifyContext, rounds: int) -> Qu
     try:
         for side in sides:
             # The first call opens connections and fills caches.
-            query.ask(side, None)
+            query.fetch(side, None)
         for _ in range(rounds):
             for side, taken in zip(sides, times, strict=True):
                 taken.append(_seconds(query, side))
@@ -111,7 +111,7 @@ def _of(query: ListQuery[AnyStorage], context: VerifyContext, rounds: int) -> Qu
 
 def _seconds(query: ListQuery[AnyStorage], side: AnyStorage) -> float:
     started = perf_counter()
-    query.ask(side, None)
+    query.fetch(side, None)
     return perf_counter() - started
 
 

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from twinstore.catalog.entity import LifeInCopy
+from twinstore.catalog.entity import CopyPolicy
 from twinstore.catalog.tenancy import shown
 from twinstore.config.files import read_file
 from twinstore.config.keys import module_keys
@@ -172,7 +172,7 @@ def _percent(share: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ListJudgement:
+class ListContext:
     """What is known when lists are judged.
 
     Attributes:
@@ -191,7 +191,7 @@ def list_check(
     identifier: str,
     title: str,
     findings: Sequence[ListFinding],
-    judgement: ListJudgement,
+    list_context: ListContext,
 ) -> Check:
     """C4 and C5: lists that both sides answer alike.
 
@@ -203,20 +203,20 @@ def list_check(
         identifier: which check it is.
         title: its title.
         findings: what each list showed.
-        judgement: what else is known of the entities and of the lists.
+        list_context: what else is known of the entities and of the lists.
     """
     if not findings:
         return skipped(identifier, title, NO_LISTS)
-    asked = [item for item in findings if judgement.approved.isdisjoint(item.unread)]
-    respelled = judgement.respelled
-    judged = [item if respelled.isdisjoint(item.made_of) else _softened(item) for item in asked]
+    asked = [item for item in findings if list_context.approved.isdisjoint(item.unreadable_entities)]
+    respelled = list_context.respelled
+    judged = [item if respelled.isdisjoint(item.affected_entities) else _softened(item) for item in asked]
     result = worst(finding.result for finding in judged) if judged else "pass"
     rows = sum(finding.rows for finding in judged)
     problems = [f"{finding.query}: {finding.problem}" for finding in judged if finding.result != "pass"]
     left_out = len(findings) - len(asked)
     more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
     lists = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared"
-    return listed_check(identifier, title, result, f"{lists}{judgement.chosen}{more}", problems)
+    return listed_check(identifier, title, result, f"{lists}{list_context.chosen}{more}", problems)
 
 
 def list_titles(module: str) -> tuple[tuple[str, str], ...]:
@@ -226,9 +226,9 @@ def list_titles(module: str) -> tuple[tuple[str, str], ...]:
     return (lists,) if due_order is None else (("C4", due_order), lists)
 
 
-def list_checks(found: ListResult, module: str, judgement: ListJudgement | None = None) -> tuple[Check, ...]:
+def list_checks(found: ListResult, module: str, list_context: ListContext | None = None) -> tuple[Check, ...]:
     """Return C5, and C4 where the module has a name for the order in which rows are due."""
-    known = judgement or ListJudgement()
+    known = list_context or ListContext()
     titles = list_titles(module)
     if len(titles) == 1:
         return (list_check(*titles[0], [*found.due, *found.lists], known),)
@@ -412,7 +412,7 @@ def reasons(checks: Sequence[Check]) -> tuple[str, ...]:
     )
 
 
-def asked_of_target(target: Store, progress: Progress) -> tuple[Check, Check]:
+def check_target(target: Store, progress: Progress) -> tuple[Check, Check]:
     """Make the checks that ask the target alone, C6 and C8, which may take seconds."""
     progress.start(CHECKS, 2)
     smoke = smoke_check(target)
@@ -526,7 +526,7 @@ def _check_complete(path: Path, entities: Sequence[Entity], found: Mapping[str, 
     missing = [
         entity.name
         for entity in entities
-        if entity.life is not LifeInCopy.LEFT_OUT and entity.name not in found
+        if entity.copy_policy is not CopyPolicy.LEFT_OUT and entity.name not in found
     ]
     if missing:
         raise _error(path, f"no group names {', '.join(missing)}; every table that is compared needs one.")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from twinstore_backfill.ignored import IgnoredPath, of_entity
 from twinstore_backfill.retention import age_limit, cutoff
 from twinstore_backfill.subset import EVERYTHING, Subset
-from twinstore_backfill.verify.findings import KeptBack
-from twinstore_backfill.verify.ranges import OwnAges, RangeComparison, Removals, ServerTime
+from twinstore_backfill.verify.findings import QuarantineLookup
+from twinstore_backfill.verify.ranges import RangeComparison, Removals, ServerTime, ServerTtls
 
 if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
@@ -25,7 +25,7 @@ class VerifyContext:
 
     Attributes:
         absent: entities of which the source has no collection or table.
-        own_ages: the ages at which the servers remove rows by themselves.
+        server_ttls: the ages at which the servers remove rows by themselves.
         since: when the verification began, by the clock of the source.
         ignored: unknown properties that a copy drops.
         ignored_fields: known ones that are not compared.
@@ -39,7 +39,7 @@ class VerifyContext:
     as_of: datetime
     batch_size: int
     absent: frozenset[str] = frozenset()
-    own_ages: OwnAges = field(default_factory=OwnAges)
+    server_ttls: ServerTtls = field(default_factory=ServerTtls)
     since: datetime | None = None
     ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
@@ -72,7 +72,7 @@ class VerifyContext:
             cutoff=self.cutoff(entity),
             batch_size=self.batch_size,
             removals=self.removals(entity),
-            kept_back=KeptBack(self.source, self.target),
+            find_quarantined=QuarantineLookup(self.source, self.target),
             ignored=of_entity(self.ignored, entity),
             ignored_fields=of_entity(self.ignored_fields, entity),
             subset=self.subset,
@@ -87,12 +87,12 @@ class VerifyContext:
             as_of=self.as_of,
             since=self.since or self.as_of,
             age=age,
-            own=self.own_ages.of(entity.name),
+            own=self.server_ttls.of(entity.name),
         )
 
     def list_cutoff(self, entity: Entity) -> datetime | None:
         """Return the instant up to which lists may lack rows of an entity on one side."""
-        ends = (self.cutoff(entity), self.removals(entity).ahead())
+        ends = (self.cutoff(entity), self.removals(entity).removal_horizon())
         return max((end for end in ends if end is not None), default=None)
 
 
@@ -100,7 +100,7 @@ class Task(Protocol[R_co]):
     """A piece of work that can be sent to another process."""
 
     @property
-    def here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether another process would take longer to begin with it than this one to do it."""
         return False
 

@@ -26,12 +26,12 @@ from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore_backfill.connection_budget import readers_at_once
 from twinstore_backfill.ignored import of_entity, top_names
-from twinstore_backfill.process.memory import give_all_back, small_batches_kept
-from twinstore_backfill.verify.expected import IGNORED, Expecting
+from twinstore_backfill.process.memory import cache_small_batch_memory, release_cached_memory
+from twinstore_backfill.verify.expected import IGNORED, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
+from twinstore_backfill.verify.memory_lock import LARGE_BYTES
 from twinstore_backfill.verify.partition import MOST_CELLS_READ, readers_of
 from twinstore_backfill.verify.set_digest import Digest
-from twinstore_backfill.verify.turns import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,11 +48,11 @@ class UnwantedError(Exception):
     """The other side has no digests, or the verification has ended."""
 
 
-def why_no_digests(context: VerifyContext, entity: Entity) -> str | None:
+def no_digests_reason(context: VerifyContext, entity: Entity) -> str | None:
     """Return why an entity has no digests; ``None`` if both sides have, and a copy keeps rows as they are."""
     if entity.release is not None:
-        return f"its rows are {entity.life.value}"
-    if entity.kept_apart:
+        return f"its rows are {entity.copy_policy.value}"
+    if entity.local_keys:
         return "each side keeps some of its rows to itself"
     if entity.derived_key is not None:
         return "its key is computed from the content of a row"
@@ -71,7 +71,7 @@ class LargestRow:
         Args:
             large: is called when a row may be large, before anybody who waits hears of it.
         """
-        self._large, self._told_large = large, False
+        self._large, self._large_reported = large, False
         self._lock = Lock()
         self._expected = 1
         self._largest: int | None = 0
@@ -84,8 +84,8 @@ class LargestRow:
 
     def add(self, largest: int | None) -> None:
         """Take the bytes of the largest row of a part, ``None`` where they are not known."""
-        if (largest is None or largest >= LARGE_BYTES) and not self._told_large:
-            self._told_large = True
+        if (largest is None or largest >= LARGE_BYTES) and not self._large_reported:
+            self._large_reported = True
             self._large()
         with self._lock:
             if self._largest is not None:
@@ -103,14 +103,16 @@ class LargestRow:
 class Reading:
     """The digests of one entity, or of one tenant of it, while they are read."""
 
-    def __init__(self, stop: StopSwitch, tell: Callable[[int], None], ahead: Ahead) -> None:
+    def __init__(
+        self, stop: StopSwitch, on_progress: Callable[[int], None], read_ahead: ReadAheadLimit
+    ) -> None:
         """Take who may stop it, who hears of rows of the source, and what else is read before it."""
         self.source: list[Future[Digests]] = []
         self.target: list[Future[Digests]] = []
-        self._stop, self._tell, self._ahead = stop, tell, ahead
+        self._stop, self._on_rows, self._read_ahead = stop, on_progress, read_ahead
         self._unwanted = Event()
         self._lock = Lock()
-        self.told = 0
+        self.reported_rows = 0
         self._without: str | None = None
 
     def proof(self) -> Proof | NoDigests:
@@ -126,13 +128,13 @@ class Reading:
         return Proof(source, target)
 
     def wait(self) -> None:
-        """Wait until it may begin; see :class:`Ahead`."""
-        self._ahead.admit(self)
+        """Wait until it may begin; see :class:`ReadAheadLimit`."""
+        self._read_ahead.admit(self)
         self.go_on()
 
     def done(self) -> None:
         """Report that its digests are not needed any more."""
-        self._ahead.done(self)
+        self._read_ahead.done(self)
 
     def end(self, without: str | None = None) -> None:
         """End what is still read; the first reason why a side has no digests is kept."""
@@ -150,8 +152,8 @@ class Reading:
         """Hear of rows of the source."""
         self.go_on()
         with self._lock:
-            self.told += rows
-        self._tell(rows)
+            self.reported_rows += rows
+        self._on_rows(rows)
 
 
 def merged(parts: list[Future[Digests]]) -> Digests:
@@ -171,10 +173,10 @@ class DigestReader(AbstractContextManager["DigestReader"]):
     """Reads digests in the order in which they are requested, each side with its own threads."""
 
     def __init__(
-        self, context: VerifyContext, jobs: int, stop: StopSwitch, tell: Callable[[int], None]
+        self, context: VerifyContext, jobs: int, stop: StopSwitch, on_progress: Callable[[int], None]
     ) -> None:
         """Take both sides, how many threads read each, and who hears of rows of the source."""
-        self._context, self._stop, self._tell = context, stop, tell
+        self._context, self._stop, self._on_rows = context, stop, on_progress
         # Drawn for each run and known to this process alone: it must be unknown when rows are written.
         self._secret = token_bytes(SECRET_BYTES)
         self._parts = readers_at_once(jobs)
@@ -183,69 +185,71 @@ class DigestReader(AbstractContextManager["DigestReader"]):
             for side in ("source", "target")
         )
         self._readings: list[Reading] = []
-        self._ahead = Ahead(MOST_AHEAD)
+        self._read_ahead = ReadAheadLimit(MAX_READ_AHEAD)
         # What is kept of the memory of small batches would be missing where large documents are compared.
-        self.largest = LargestRow(give_all_back)
+        self.largest = LargestRow(release_cached_memory)
         self._kept = ExitStack()
 
     @override
     def __enter__(self) -> Self:
         """Keep the memory of small batches while they are read, as long as no row may be large."""
-        self._kept.enter_context(small_batches_kept())
+        self._kept.enter_context(cache_small_batch_memory())
         return self
 
     def begin(self, entity: Entity, tenant: str | None, bounds: Sequence[Key], owners: int = 1) -> Reading:
         """Begin to read the digests of an entity, or of the rows of one tenant."""
         parts = readers_of(len(bounds) + 1, owners, self._parts)
-        reading = Reading(self._stop, self._tell, self._ahead)
+        reading = Reading(self._stop, self._on_rows, self._read_ahead)
         self._readings.append(reading)
-        self._ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
+        self._read_ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
         source, target = self._context.source.bulk, self._context.target.bulk
-        judge = Expecting(entity, of_entity(self._context.ignored, entity)).accepts
+        accepts = RowExpectation(entity, of_entity(self._context.ignored, entity)).accepts
         # Each row with another one is named, and only a comparison of the rows does that.
         ignored = top_names(self._context.ignored, entity, with_reason=True)
         # Once is enough, and best by the side that hardly has to ask.
-        of_target = Digestible.JUDGED is target.digestible(entity) is not source.digestible(entity)
+        of_target = Digestible.PREVALIDATED is target.digestible(entity) is not source.digestible(entity)
         cutoff = self._context.cutoff(entity)
-        ask = partial(Question, entity, tuple(bounds), tenant, cutoff, secret=self._secret, parts=parts)
+        make_request = partial(
+            DigestRequest, entity, tuple(bounds), tenant, cutoff, secret=self._secret, parts=parts
+        )
         self.largest.expect(parts)
         for part in range(parts):
-            of_source = ask(
+            of_source = make_request(
                 part=part,
                 of_source=True,
                 ignored=ignored,
-                accepts=None if of_target else judge,
-                tell=reading.count,
+                accepts=None if of_target else accepts,
+                on_progress=reading.count,
             )
-            reading.source.append(self._source.submit(self._measured, reading, source, of_source))
-            other = ask(
+            reading.source.append(self._source.submit(self._read_measured, reading, source, of_source))
+            other = make_request(
                 part=part,
                 of_source=False,
                 ignored=frozenset(),
-                accepts=judge if of_target else None,
-                tell=reading.go_on,
+                accepts=accepts if of_target else None,
+                on_progress=reading.go_on,
             )
             reading.target.append(self._target.submit(read, reading, target, other))
         return reading
 
-    def weigh(self, entity: Entity, tenant: str | None) -> None:
+    def measure_rows(self, entity: Entity, tenant: str | None) -> None:
         """Learn how large the rows of an entity are of which there are few and no digests."""
         self.largest.expect()
-        reading = Reading(self._stop, self._tell, self._ahead)
+        reading = Reading(self._stop, self._on_rows, self._read_ahead)
         self._readings.append(reading)
-        self._source.submit(self._weigh, reading, entity, tenant)
+        self._source.submit(self._measure_rows, reading, entity, tenant)
 
-    def _measured(self, reading: Reading, port: BulkPort, question: Question) -> Digests:
+    def _read_measured(self, reading: Reading, port: BulkPort, request: DigestRequest) -> Digests:
         found: Digests = None
         try:
-            found = read(reading, port, question)
+            found = read(reading, port, request)
         finally:
             complete = found is not None and not found.unproven and not found.unplaced
             cells = found.cells.values() if found is not None else ()
             self.largest.add(max((cell.largest for cell in cells), default=0) if complete else None)
         return found
 
-    def _weigh(self, reading: Reading, entity: Entity, tenant: str | None) -> None:
+    def _measure_rows(self, reading: Reading, entity: Entity, tenant: str | None) -> None:
         largest: int | None = None
         try:
             with self._context.source.bulk.view() as view:
@@ -264,7 +268,7 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         """End what is still read, and wait for its end."""
         for reading in self._readings:
             reading.end()
-        self._ahead.end()
+        self._read_ahead.end()
         for pool in (self._source, self._target):
             pool.shutdown(cancel_futures=True)
         # For callers that wait for a part that was never read.
@@ -273,7 +277,7 @@ class DigestReader(AbstractContextManager["DigestReader"]):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DigestRequest:
     """A request to a view."""
 
     entity: Entity
@@ -285,7 +289,7 @@ class Question:
     of_source: bool
     ignored: frozenset[str]
     accepts: Callable[[bytes], bool] | None
-    tell: Callable[[int], None]
+    on_progress: Callable[[int], None]
     secret: bytes = field(repr=False)
 
     @property
@@ -294,36 +298,36 @@ class Question:
         return "source" if self.of_source else "target"
 
 
-def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
+def read(reading: Reading, port: BulkPort, request: DigestRequest) -> Digests:
     """Return the digests of a part of one side, ``None`` if it has none or they are not needed any more."""
     found: RangeDigests | NoDigests | None = None
     try:
         reading.wait()
         with port.view() as view:
             found = view.digests(
-                question.entity,
-                question.bounds,
-                secret=question.secret,
-                tenant_id=question.tenant,
-                cutoff=question.cutoff,
-                part=question.part,
-                parts=question.parts,
-                of_source=question.of_source,
-                ignored=question.ignored,
-                accepts=question.accepts,
-                tell=question.tell,
+                request.entity,
+                request.bounds,
+                secret=request.secret,
+                tenant_id=request.tenant,
+                cutoff=request.cutoff,
+                part=request.part,
+                parts=request.parts,
+                of_source=request.of_source,
+                ignored=request.ignored,
+                accepts=request.accepts,
+                on_progress=request.on_progress,
             )
     except UnwantedError:
         return None
     except MemoryError:
         log.warning(
-            "there is too little memory for digests of %s; its rows are compared", question.entity.name
+            "there is too little memory for digests of %s; its rows are compared", request.entity.name
         )
         found = NoDigests("there is too little memory for them")
     finally:
         if not isinstance(found, RangeDigests):
             # Nor does anybody need those of the other side.
-            reading.end(None if found is None else f"{question.side}: {found.reason}")
+            reading.end(None if found is None else f"{request.side}: {found.reason}")
     return found if isinstance(found, RangeDigests) else None
 
 
@@ -334,10 +338,10 @@ def read(reading: Reading, port: BulkPort, question: Question) -> Digests:
 
 
 # The most that one entity may take, so that several small ones are read ahead, and none next to a large one.
-MOST_AHEAD: Final = MOST_CELLS_READ
+MAX_READ_AHEAD: Final = MOST_CELLS_READ
 
 
-class Ahead:
+class ReadAheadLimit:
     """The readings that have begun or may begin, in the order in which they are used."""
 
     def __init__(self, most: int) -> None:
@@ -389,10 +393,10 @@ class Ahead:
 # that two rows differ: the rows of every other range are compared one by one.
 
 
-NOTHING = Cell()
+NO_CELL = Cell()
 
 
-def why_nothing(source: RangeDigests, target: RangeDigests) -> str | None:
+def why_unusable(source: RangeDigests, target: RangeDigests) -> str | None:
     """Return why digests prove no range at all, ``None`` where they may prove some."""
     if source.unplaced or target.unplaced:
         return f"rows without a range: {source.unplaced:,} of the source, {target.unplaced:,} of the target"
@@ -407,7 +411,7 @@ class Proof:
     """The digests of both sides of one entity, and which ranges they prove.
 
     Attributes:
-        nothing: why they prove none, ``None`` where they may.
+        unusable_reason: why they prove none, ``None`` where they may.
     """
 
     def __init__(self, source: RangeDigests, target: RangeDigests) -> None:
@@ -416,10 +420,10 @@ class Proof:
         self._open = source.unproven | target.unproven
         # Whether a copy takes a row is known of those of the source that the target has, too. An expired one
         # need not be there, and one that no copy takes is in quarantine however old it is.
-        self._expired_are_known = source.judged and source.unique
+        self._expired_are_checked = source.judged and source.unique
         # Of two rows of one key only the first counts, and an expired one may have the key of another.
-        self._expired_are_apart = target.unique
-        self.nothing = why_nothing(source, target)
+        self._expired_keys_differ = target.unique
+        self.unusable_reason = why_unusable(source, target)
         self._owners: defaultdict[int, set[str]] = defaultdict(set)
         for number, label in (*self._source, *self._target):
             self._owners[number].add(label)
@@ -427,17 +431,17 @@ class Proof:
 
     def proves(self, number: int) -> bool:
         """Whether both sides hold the same rows in a range, each of which a copy takes."""
-        return self.nothing is None and number not in self._open
+        return self.unusable_reason is None and number not in self._open
 
     def _agree(self, number: int) -> bool:
         for label in self._owners[number]:
-            source = self._source.get((number, label), NOTHING)
-            target = self._target.get((number, label), NOTHING)
+            source = self._source.get((number, label), NO_CELL)
+            target = self._target.get((number, label), NO_CELL)
             if (source.count, source.keyed) != (target.count, target.keyed):
                 return False
-            if source.expired and not self._expired_are_known:
+            if source.expired and not self._expired_are_checked:
                 return False
-            if target.expired and not self._expired_are_apart:
+            if target.expired and not self._expired_keys_differ:
                 return False
         return True
 
@@ -462,8 +466,8 @@ class Proof:
         return result
 
     def _add(self, result: RangeResult, number: int, label: str) -> None:
-        source = self._source.get((number, label), NOTHING)
-        target = self._target.get((number, label), NOTHING)
+        source = self._source.get((number, label), NO_CELL)
+        target = self._target.get((number, label), NO_CELL)
         result.largest = max(result.largest, source.largest, target.largest)
         result.shares.rows += source.count
         result.shares.expired += source.expired

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from twinstore.bulk.release import copy_counts
-from twinstore.catalog.entity import LifeInCopy
+from twinstore.catalog.entity import CopyPolicy
 from twinstore.models import json_text
-from twinstore_backfill.connection_budget import telling_needs, verify_needs
-from twinstore_backfill.ignored import EVERY, check_ignored, check_ignored_fields
+from twinstore_backfill.connection_budget import explain_connection_limit, verify_needs
+from twinstore_backfill.ignored import ALL_ENTITIES, check_ignored, check_ignored_fields
 from twinstore_backfill.outcome import Exit, tool_identity
-from twinstore_backfill.process.memory import tuned_collector
+from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.report.fast_path import fast_path_report
@@ -37,27 +37,27 @@ from twinstore_backfill.report.model import (
     SideReport,
     Tool,
 )
-from twinstore_backfill.retention import instant_of_judgement
+from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.stores import (
     inspect_source,
     left_out_counts,
     left_out_entities,
-    own_ages,
     preflight,
     refuse_same_store,
     require_tenants,
     select_entities,
+    server_ttls,
 )
-from twinstore_backfill.verify.benchmark import largest_tenants, measured, speed_check
+from twinstore_backfill.verify.benchmark import largest_tenants, speed_check, time_lists
 from twinstore_backfill.verify.checks import (
     A_PART,
     ONLY_ROWS,
     SCHEMA,
     SMOKE,
-    ListJudgement,
+    ListContext,
     already_switched,
     approval,
-    asked_of_target,
+    check_target,
     content_check,
     count_check,
     decode_check,
@@ -82,20 +82,20 @@ from twinstore_backfill.verify.findings import RangeResult, Shares
 from twinstore_backfill.verify.lists import (
     LARGEST_PAGE,
     LISTS,
+    BackgroundLists,
     ListResult,
-    ListsBeside,
     ListTask,
     list_tasks,
     page_of,
-    quick_turns,
+    short_switch_interval,
 )
+from twinstore_backfill.verify.memory_lock import LARGE_BYTES
 from twinstore_backfill.verify.plan import RangePlan, counted_sides
 from twinstore_backfill.verify.processes import run_tasks
-from twinstore_backfill.verify.ranges import OwnAges
+from twinstore_backfill.verify.ranges import ServerTtls
 from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
 from twinstore_backfill.verify.summary import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.tasks import key_tasks
-from twinstore_backfill.verify.turns import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import EntityReport, QueryTimes
     from twinstore_backfill.stores import Store
-    from twinstore_backfill.verify.options import RowChoice, VerifyOptions
+    from twinstore_backfill.verify.options import RowSelection, VerifyOptions
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
@@ -142,10 +142,10 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     check_ignored_fields(options.ignored_fields, source.bulk.entities())
     options.subset.check(entities)
     state = inspect_source(source)
-    as_of = instant_of_judgement(source.bulk, options.as_of)
+    as_of = resolve_as_of(source.bulk, options.as_of)
     preflight(target.storage.check_ready)
     require_tenants((source, target), options.tenants)
-    ages = OwnAges(state.own_ages, own_ages(target))
+    ages = ServerTtls(state.server_ttls, server_ttls(target))
     context = VerifyContext(
         source,
         target,
@@ -161,9 +161,9 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     )
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:
-        with tuned_collector(), telling_needs(verify_needs(options.jobs)):
+        with tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):
             if options.only is not None:
-                run.compare_again(entities, options.only)
+                run.recheck(entities, options.only)
             else:
                 run.compare(entities)
     except StopRequestedError:
@@ -206,11 +206,11 @@ class Verification:
     def compare(self, entities: Sequence[Entity]) -> None:
         """Compare the documents and the lists."""
         options, part = self._options, bool(self._options.subset)
-        tell = partial(self._progress.advance, DOCUMENTS)
+        on_progress = partial(self._progress.advance, DOCUMENTS)
         with (
-            quick_turns(),
-            ListsBeside(self._context, options.jobs, self._progress, self._stop) as beside,
-            RangePlan(self._context, options, self._stop, tell) as plan,
+            short_switch_interval(),
+            BackgroundLists(self._context, options.jobs, self._progress, self._stop) as background_lists,
+            RangePlan(self._context, options, self._stop, on_progress) as plan,
         ):
             plan.prepare(entities)
             sides = counted_sides(self._context, options.tenants, entities)
@@ -222,36 +222,36 @@ class Verification:
                 for entity in entities
             }
             # With chosen tenants the lists over all tenants would compare rows that were not requested.
-            asked = chosen.tenants if options.tenants else (*chosen.tenants, None)
+            list_tenants = chosen.tenants if options.tenants else (*chosen.tenants, None)
             rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
             self._progress.start(DOCUMENTS, rows)
             plan.begin(entities, counted)
             if plan.largest is not None and not part:
-                beside.begin(plan.largest, sides.largest, asked, tuple(options.entities))
-            self._collect(findings, self._tasks(plan, None if part else asked, beside))
+                background_lists.begin(plan.largest, sides.largest, list_tenants, tuple(options.entities))
+            self._collect(findings, self._tasks(plan, None if part else list_tenants, background_lists))
             self._without_digests = plan.without_digests
         lists = self._lists
         self._measure(counted, chosen.tenants)
         respelled = {name for name, found in findings.items() if found.equivalences}
-        judgement = ListJudgement(
+        list_context = ListContext(
             respelled=respelled | {item.entity for item in self._entities if item.counts.quarantined},
             approved=self._approved(findings),
             chosen=chosen.note,
         )
         module = self._context.target.module
-        smoke, schema = asked_of_target(self._context.target, self._progress)
+        smoke, schema = check_target(self._context.target, self._progress)
         self.checks = [
             skipped("C1", "counts", A_PART) if part else count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
             mode_check(self._entities, sampled=self._sampled, part=part),
-            *(lists_skipped(module) if part else list_checks(lists, module, judgement)),
+            *(lists_skipped(module) if part else list_checks(lists, module, list_context)),
             smoke,
             decode_check(self._entities),
             schema,
             *self._speed(),
         ]
 
-    def compare_again(self, entities: Sequence[Entity], only: RowChoice) -> None:
+    def recheck(self, entities: Sequence[Entity], only: RowSelection) -> None:
         """Compare single rows; skip the checks that need all rows."""
         counts = {entity.name: only.counts.get(entity.name, 0) for entity in entities}
         findings = {entity.name: EntityFindings(entity) for entity in entities if counts[entity.name]}
@@ -274,21 +274,21 @@ class Verification:
             return
         over_all: tuple[None, ...] = () if self._options.tenants else (None,)
         chosen = (*over_all, *largest_tenants(counted, tenants))
-        self._times = measured(self._context, chosen, page_of(self._largest), self._progress, self._stop)
+        self._times = time_lists(self._context, chosen, page_of(self._largest), self._progress, self._stop)
 
     def _speed(self) -> tuple[Check, ...]:
         """Return the check of the speed if a limit is given."""
         limit = self._options.max_ratio
         return () if limit is None else (speed_check(self._times, limit),)
 
-    def _counted_again(self, entity: Entity) -> dict[str, tuple[int, int]]:
+    def _recount(self, entity: Entity) -> dict[str, tuple[int, int]]:
         return counted_sides(self._context, self._options.tenants, [entity]).rows[entity.name]
 
-    def _settle(self, findings: Mapping[str, EntityFindings]) -> None:
+    def _write_moves(self, findings: Mapping[str, EntityFindings]) -> None:
         """Take into account what retention removed since the rows were counted."""
         for found in findings.values():
             if self._context.removals(found.entity).possible:
-                found.settle(partial(self._counted_again, found.entity), sampled=self._sampled)
+                found.settle(partial(self._recount, found.entity), sampled=self._sampled)
 
     def _collect(self, findings: Mapping[str, EntityFindings], tasks: Iterator[AnyTask | None]) -> None:
         """Carry out the tasks, and keep what ranges and lists show."""
@@ -306,7 +306,7 @@ class Verification:
             # Of what digests prove the progress has heard while they were read.
             self._progress.advance(DOCUMENTS, read - result.shares.rows)
             self._progress.count(DOCUMENTS, result.outcomes())
-        self._settle(findings)
+        self._write_moves(findings)
         self._progress.finish(self._part)
         self._entities = [grouped(found.report(), self._options.groups) for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
@@ -317,33 +317,33 @@ class Verification:
         They have properties that were ignored with a reason, and nothing else is wrong with any of them.
         """
         with_reason = {item.entity for item in self._options.ignored if item.reason is not None}
-        named = findings.keys() if EVERY in with_reason else with_reason & findings.keys()
+        named = findings.keys() if ALL_ENTITIES in with_reason else with_reason & findings.keys()
         reports = {entity.entity: entity.counts for entity in self._entities}
         return frozenset(name for name in named if findings[name].ignored and not reports[name].named)
 
     def _tasks(
-        self, plan: RangePlan, asked: tuple[str | None, ...] | None, beside: ListsBeside
+        self, plan: RangePlan, list_tenants: tuple[str | None, ...] | None, background_lists: BackgroundLists
     ) -> Iterator[AnyTask | None]:
         narrowed = tuple(self._options.entities)
         yield from plan.tasks()
-        if asked is None:
+        if list_tenants is None:
             return
         # The lists need to know how large the documents are.
         yield None
         self._progress.finish(DOCUMENTS)
         self._part = LISTS
         page = page_of(self._largest)
-        alone = self._largest >= LARGE_BYTES
-        found = beside.take(page)
-        if found is None and plan.largest is not None and not alone:
+        one_at_a_time = self._largest >= LARGE_BYTES
+        found = background_lists.take(page)
+        if found is None and plan.largest is not None and not one_at_a_time:
             # Another process would only begin when these are done.
-            found = beside.ask(page, asked, narrowed)
+            found = background_lists.fetch(page, list_tenants, narrowed)
             self._stop.check()
         if found is not None:
             self._lists.add(found)
             return
-        self._progress.start(LISTS, len(asked))
-        yield from list_tasks(asked, page, narrowed, alone=alone)
+        self._progress.start(LISTS, len(list_tenants))
+        yield from list_tasks(list_tenants, page, narrowed, one_at_a_time=one_at_a_time)
 
     def report(self, entities: Sequence[Entity], as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""
@@ -411,9 +411,9 @@ class Verification:
 
 
 # The lists of one tenant must work too, and an empty store has no tenants; this one never exists.
-NOBODY: Final = "twinstore-smoke"
+PROBE_TENANT: Final = "twinstore-smoke"
 # There is nothing to compare.
-WHY: Final = "approved fresh start"
+SKIP_REASON: Final = "approved fresh start"
 SKIPPED: Final = (("C1", "counts"), ("C2", "content"), ("C3", "mode"))
 
 
@@ -431,16 +431,16 @@ def run_start_clean(source: str, target: Store, options: VerifyOptions, stop: St
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
-    as_of = instant_of_judgement(target.bulk, options.as_of)
+    as_of = resolve_as_of(target.bulk, options.as_of)
     preflight(target.storage.check_ready)
     # Both sides of the context are the target, so each list is queried twice.
-    run = FreshStart(source, VerifyContext(target, target, as_of, options.batch_size), options, stop)
-    run.look()
+    run = CleanStart(source, VerifyContext(target, target, as_of, options.batch_size), options, stop)
+    run.run_checks()
     stop.raise_if_interrupted("Nothing was written; run the same command again.")
     return run.report((), as_of, monotonic() - started)
 
 
-class FreshStart(Verification):
+class CleanStart(Verification):
     """Looks at a target that nothing is compared with."""
 
     def __init__(
@@ -454,24 +454,24 @@ class FreshStart(Verification):
         self._source = source
         self._target = context.target
 
-    def look(self) -> None:
+    def run_checks(self) -> None:
         """Make the checks."""
         lists = ListResult([])
-        for tenant in (None, NOBODY):
+        for tenant in (None, PROBE_TENANT):
             lists.add(ListTask(tenant, LARGEST_PAGE, target_only=True).run(self._context))
         self.checks = [
             self._empty_check(),
-            *(skipped(name, title, WHY) for name, title in SKIPPED),
+            *(skipped(name, title, SKIP_REASON) for name, title in SKIPPED),
             *list_checks(lists, self._target.module),
             smoke_check(self._target),
-            skipped("C7", "undecodable", WHY),
+            skipped("C7", "undecodable", SKIP_REASON),
             schema_check(self._target),
         ]
 
     def _empty_check(self) -> Check:
         """C0: nothing is there but what processes register when they start."""
         port = self._target.bulk
-        entities = [entity for entity in port.entities() if entity.life is not LifeInCopy.LEFT_OUT]
+        entities = [entity for entity in port.entities() if entity.copy_policy is not CopyPolicy.LEFT_OUT]
         found = [
             f"{entity.name}: {count:,} {'row' if count == 1 else 'rows'} in target"
             for entity in entities
@@ -496,7 +496,7 @@ class FreshStart(Verification):
         return tuple(
             LeftOut(
                 entity=entity.name,
-                why=entity.life.value,
+                why=entity.copy_policy.value,
                 source={},
                 target=dict(sorted(port.counts(entity).items())),
             )

@@ -21,13 +21,13 @@ import pydantic_core
 from twinstore.bulk.normal_form import marker_not_normal
 from twinstore.bulk.port import Record
 from twinstore.bulk.release import fence_in, released
-from twinstore.bulk.rows import MARK, NOTHING_BESIDE, NUMBERS, has_marks, unmarked
+from twinstore.bulk.rows import MARK, NO_ADDITIONAL_VALUES, NUMBERS, has_marks, unmarked
 from twinstore.catalog.tenancy import Tenant
 from twinstore.models import json_text
 from twinstore.models.canonical import CanonicalModel, describe_failure, schema_validator
 from twinstore.models.fields import parse_timestamp
 from twinstore.models.json_text import LARGE_TEXT, format_timestamp
-from twinstore.models.shapes import Kind, left_out_values, lossy_map
+from twinstore.models.shapes import Kind, lossy_map, omitted_values
 from twinstore_backfill.ignored import without
 from twinstore_backfill.verify.findings import INDEX
 
@@ -51,13 +51,13 @@ OTHER: Final = "normalised"
 DEFAULT: Final = "default_for_absent"
 # A value that the source repeats or derives in addition to the content of a row contradicts it. A copy uses
 # the content; the lists of the source use the contradicting value.
-BESIDE: Final = "beside"
+CONTRADICTION: Final = "beside"
 # An unknown property that was dropped on request.
 IGNORED: Final = "ignored"
 # A rule of the model without a name here, names that fell together, and properties ignored without a reason:
 # a loss cannot be ruled out. A default is what the service reads in the source too, but no list of the source
 # finds it.
-UNNAMED: Final = frozenset({OTHER, DEFAULT, BESIDE, "case", IGNORED, "key_collision"})
+UNNAMED: Final = frozenset({OTHER, DEFAULT, CONTRADICTION, "case", IGNORED, "key_collision"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Change:
     approved: bool = False
 
 
-def looked_for(entity: Entity) -> frozenset[str]:
+def queried_fields(entity: Entity) -> frozenset[str]:
     """Return the fields of an entity by which rows are found, ordered or removed."""
     fields = {*entity.key, *(name for index in entity.indexes for name in index.names)}
     fields |= {condition.field for index in entity.indexes for condition in index.where}
@@ -91,7 +91,7 @@ def looked_for(entity: Entity) -> frozenset[str]:
 
 
 def is_harmless(change: Change, fields: frozenset[str]) -> bool:
-    """Whether both stores still answer alike; ``fields`` are those of :func:`looked_for`."""
+    """Whether both stores still answer alike; ``fields`` are those of :func:`queried_fields`."""
     return change.approved or (change.kind not in UNNAMED and change.field not in fields)
 
 
@@ -124,7 +124,7 @@ def _changes_of_lists(
         return
     found = _changes_of_members(path, field, given, stored, range(len(given)), again=again)
     unnamed = _unnamed(found) if again else 0
-    places = paired(given, stored) if unnamed else None
+    places = match_items(given, stored) if unnamed else None
     if places is not None:
         # Only once: otherwise the work on each list inside it would double with each level of depth.
         moved = _changes_of_members(path, field, given, stored, places, again=False)
@@ -278,7 +278,7 @@ class RefusedError(ValueError):
     """No copy takes a source row in this form."""
 
 
-class Expecting:
+class RowExpectation:
     """Knows what is expected for the rows of one entity."""
 
     def __init__(self, entity: Entity, ignored: Sequence[IgnoredPath] = ()) -> None:
@@ -286,10 +286,10 @@ class Expecting:
         self._ignored = tuple(item.path for item in ignored)
         self._approved = {".".join(("doc", *item.path)): item.reason is not None for item in ignored}
         self._identity = tuple(entity.identity.items())
-        self._left_out = left_out_values(entity.model)
+        self._left_out = omitted_values(entity.model)
         # Without the classmethod around it, which costs as much again on small documents.
         self._validator = schema_validator(entity.model)
-        self.has_beside = bool(entity.derived or entity.beside)
+        self.has_additional_values = bool(entity.derived or entity.beside)
 
     def accepts(self, content: bytes) -> bool:
         """Whether the decoder of the service accepts a row that has no marks; the way for equal rows."""
@@ -346,7 +346,7 @@ class Expecting:
             given["doc"] = {
                 name: value for name, value in given["doc"].items() if (name, value) != (single, row.key[0])
             }
-        found = tuple(self._told(change, given["doc"]) for change in changes(given, parts_of(content)))
+        found = tuple(self._reported(change, given["doc"]) for change in changes(given, parts_of(content)))
         return Expected(stored, beside, (*contradictions, *found))
 
     def _contradictions(self, row: ScanRow, beside: Mapping[str, object]) -> tuple[Change, ...]:
@@ -356,16 +356,18 @@ class Expecting:
         ones, so both stores answer differently. Derived fields may be absent: documents of other programs
         have none.
         """
-        if row.beside == NOTHING_BESIDE:
+        if row.beside == NO_ADDITIONAL_VALUES:
             return ()
         stored: dict[str, object] = orjson.loads(row.beside)
         names = [name for name in self._entity.beside if name in stored]
         names += [item.name for item in self._entity.derived if stored.get(item.name) is not None]
         return tuple(
-            Change(BESIDE, f"beside.{name}", name) for name in names if stored[name] != beside.get(name)
+            Change(CONTRADICTION, f"beside.{name}", name)
+            for name in names
+            if stored[name] != beside.get(name)
         )
 
-    def beside_target(self, source: ScanRow, target: ScanRow) -> Expected | Refused:
+    def of_pair(self, source: ScanRow, target: ScanRow) -> Expected | Refused:
         """Return what a copy leaves of a row of the target, or makes of it.
 
         That is what it stores in an empty target, but for rows that are released: of these the fence alone
@@ -420,7 +422,7 @@ class Expecting:
         markers = self._markers(cast("Mapping[str, object]", storage))
         return (*self._modelled(document, row), markers)
 
-    def _told(self, change: Change, given: Mapping[str, object]) -> Change:
+    def _reported(self, change: Change, given: Mapping[str, object]) -> Change:
         """Return a change as it is reported: by its rule, or as ignored on request."""
         field = change.field
         if change.path == f"doc.{field}" and field in self._left_out:
@@ -435,7 +437,7 @@ class Expecting:
         self, model: CanonicalModel, markers: Mapping[str, object], wire: Mapping[str, object]
     ) -> dict[str, object]:
         """Return the values that a store may hold in addition to the content of a model."""
-        if not self.has_beside:
+        if not self.has_additional_values:
             return {}
         found: dict[str, object] = {name: markers.get(name, wire.get(name)) for name in self._entity.beside}
         found |= {item.name: item.value(model, markers) for item in self._entity.derived}
@@ -575,12 +577,12 @@ def reading_of(form: str, value: object) -> object:
     return int(number) if number.is_integer() else number
 
 
-def stands_beside(expected: Expected, target: ScanRow) -> bool:
+def additional_values_match(expected: Expected, target: ScanRow) -> bool:
     """Whether the additional values in the target follow from the content."""
-    return target.beside == NOTHING_BESIDE or not misplaced(expected, target)
+    return target.beside == NO_ADDITIONAL_VALUES or not mismatched_values(expected, target)
 
 
-def misplaced(expected: Expected, target: ScanRow) -> list[str]:
+def mismatched_values(expected: Expected, target: ScanRow) -> list[str]:
     """Return the names of additional values of a target row that differ from what they must be."""
     stored: dict[str, object] = orjson.loads(target.beside)
     return sorted(
@@ -668,10 +670,10 @@ def kind(value: object) -> str:
 
 
 # Each member is compared with each other one.
-MOST: Final = 200
+MAX_MATCHED: Final = 200
 
 
-def paired(given: Sequence[object], stored: Sequence[object]) -> list[int] | None:
+def match_items(given: Sequence[object], stored: Sequence[object]) -> list[int] | None:
     """Return for each member of a list the place of the one that it became, by what they have in common.
 
     Args:
@@ -681,7 +683,7 @@ def paired(given: Sequence[object], stored: Sequence[object]) -> list[int] | Non
     Returns:
         the places; ``None`` if each kept its place, or if there are too many to compare.
     """
-    if len(given) > MOST:
+    if len(given) > MAX_MATCHED:
         return None
     left = {place: set(_leaves("", member)) for place, member in enumerate(stored)}
     places: list[int] = []

@@ -243,7 +243,7 @@ class RangeResult:
 log = getLogger(__name__)
 
 
-class KeptBack:
+class QuarantineLookup:
     """Queries the ledger of the target; it is read when the first row is missing there."""
 
     def __init__(self, source: Store, target: Store) -> None:
@@ -253,7 +253,7 @@ class KeptBack:
         """Return those of some keys of the source whose rows a copy has in quarantine."""
         found: set[Key] = set()
         for job in self._jobs:
-            found |= self._target.ledger.kept_back(job, entity.name, keys)
+            found |= self._target.ledger.quarantined_keys(job, entity.name, keys)
         return found
 
     @cached_property
@@ -271,7 +271,7 @@ class KeptBack:
         return tuple(job.id for job in self._target.ledger.jobs() if job.settings.get("source") in names)
 
 
-def nothing_kept(entity: Entity, keys: Sequence[Key]) -> AbstractSet[Key]:
+def none_quarantined(entity: Entity, keys: Sequence[Key]) -> AbstractSet[Key]:
     """Return nothing, for a comparison of which no copy is known."""
     del entity, keys
     return frozenset()

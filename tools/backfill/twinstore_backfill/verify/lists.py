@@ -20,7 +20,7 @@ from twinstore.storage.module import ModuleStorage
 from twinstore_backfill.connection_budget import readers_at_once
 from twinstore_backfill.report.texts import clipped
 from twinstore_backfill.verify.context import Task, VerifyContext
-from twinstore_backfill.verify.turns import LARGE_BYTES
+from twinstore_backfill.verify.memory_lock import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -46,16 +46,16 @@ class ListFinding:
         result: pass, fail or inconclusive.
         rows: how many rows were compared.
         problem: the first difference.
-        unread: the entities that the list reads, where the source alone cannot answer it.
-        made_of: the entities whose rows came in another order or number; nothing where a side gave an error.
+        unreadable_entities: the entities that the list reads, where the source alone cannot answer it.
+        affected_entities: the entities whose rows came in another order or number; empty if a side failed.
     """
 
     query: str
     result: Literal["pass", "fail", "inconclusive"]
     rows: int
     problem: str = ""
-    made_of: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
+    affected_entities: tuple[str, ...] = ()
+    unreadable_entities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def compare_list(
         if finding := _refused(query, left, right, rows):
             return finding
         if finding := _unequal(query, left, right, number, rows):
-            return replace(finding, made_of=tuple(query.reads))
+            return replace(finding, affected_entities=tuple(query.reads))
         rows += min(len(left.rows), len(right.rows))
         token = left.token if number % 2 else right.token
         if token is None:
@@ -96,7 +96,7 @@ def compare_list(
 
 def _answer(query: ListQuery[AnyStorage], storage: AnyStorage, token: str | None) -> ListAnswer:
     try:
-        page = query.ask(storage, token)
+        page = query.fetch(storage, token)
     # By its class: the message names the driver, so two sides never refuse in the same words.
     except (DocumentDecodeError, ValidationError) as error:
         log.debug("the list %s cannot be read on %s: %s", query.name, storage.driver, error)
@@ -119,7 +119,7 @@ def _refused(
         return ListFinding(query.name, "fail", rows, f"the target answers with {right.error}")
     if left.error:
         problem = f"the source answers with {left.error}"
-        return ListFinding(query.name, "inconclusive", rows, problem, unread=tuple(query.reads))
+        return ListFinding(query.name, "inconclusive", rows, problem, unreadable_entities=tuple(query.reads))
     return None
 
 
@@ -164,11 +164,11 @@ LARGEST_PAGE: Final = 50
 PAGE_BYTES: Final = 500_000
 # Lists are Python for the most part: more threads would only wait for each other.
 MOST_THREADS: Final = 2
-TURN_SECONDS: Final = 0.0005
+SWITCH_INTERVAL: Final = 0.0005
 # What a row takes as text, of what it takes as it is stored, hardly ever more.
 SPREAD: Final = 2
 # Connections of a side for whatever compares rows meanwhile, and whatever cuts ranges.
-BESIDES: Final = 2
+OTHER_CONNECTIONS: Final = 2
 
 
 def page_of(largest: int) -> int:
@@ -177,21 +177,21 @@ def page_of(largest: int) -> int:
 
 
 @contextmanager
-def quick_turns() -> Generator[None]:
+def short_switch_interval() -> Generator[None]:
     """Let threads take turns more often, while some read digests and others lists.
 
     Threads that read digests need the interpreter for moments, but would wait each time as long as a thread
     that decodes lists may keep it.
     """
     before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, TURN_SECONDS))
+    sys.setswitchinterval(min(before, SWITCH_INTERVAL))
     try:
         yield
     finally:
         sys.setswitchinterval(before)
 
 
-class ListsBeside(AbstractContextManager["ListsBeside"]):
+class BackgroundLists(AbstractContextManager["BackgroundLists"]):
     """The lists of one verification, as soon as anybody knows how many rows a page may have."""
 
     def __init__(self, context: VerifyContext, jobs: int, progress: Progress, stop: StopSwitch) -> None:
@@ -223,12 +223,12 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
 
     def _has_room(self) -> bool:
         """Whether lists, digests, and what compares rows or cuts ranges have a connection each."""
-        needed = self._threads + readers_at_once(self._jobs) + BESIDES
+        needed = self._threads + readers_at_once(self._jobs) + OTHER_CONNECTIONS
         return all(
             side.storage.concurrency >= needed for side in (self._context.source, self._context.target)
         )
 
-    def ask(self, page: int, tenants: Sequence[str | None], entities: tuple[str, ...]) -> ListResult:
+    def fetch(self, page: int, tenants: Sequence[str | None], entities: tuple[str, ...]) -> ListResult:
         """Compare the lists now, by pages of that size."""
         whole = ListResult([])
         self._progress.start(LISTS, len(tenants))
@@ -252,7 +252,7 @@ class ListsBeside(AbstractContextManager["ListsBeside"]):
         if known is None or known >= LARGE_BYTES or self._unwanted():
             return None
         page = page_of(known)
-        whole = self.ask(page, tenants, entities)
+        whole = self.fetch(page, tenants, entities)
         return None if self._unwanted() else (page, whole)
 
     def _run(self, task: ListTask) -> ListResult:
@@ -309,12 +309,12 @@ def list_queries(
 
 
 def list_tasks(
-    tenants: Iterable[str | None], page: int, entities: tuple[str, ...], *, alone: bool
+    tenants: Iterable[str | None], page: int, entities: tuple[str, ...], *, one_at_a_time: bool
 ) -> Iterator[ListTask | None]:
     """Return the tasks that compare lists, one after the other where a page takes much memory."""
     for tenant in tenants:
         yield ListTask(tenant, page, entities=entities)
-        if alone:
+        if one_at_a_time:
             yield None
 
 

@@ -11,8 +11,14 @@ from twinstore.catalog.tenancy import shown
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
 from twinstore_backfill.retention import cutoff
-from twinstore_backfill.verify.expected import MISSING, Expected, Expecting, differences, misplaced
-from twinstore_backfill.verify.ranges import ApartFrom, RangeComparison, compare_keys
+from twinstore_backfill.verify.expected import (
+    MISSING,
+    Expected,
+    RowExpectation,
+    differences,
+    mismatched_values,
+)
+from twinstore_backfill.verify.ranges import FieldExclusion, RangeComparison, compare_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,25 +87,25 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
         source.bulk, target.bulk, entity, None, limit, ignored=ignored, ignored_fields=ignored_fields
     )
     judged = compare_keys(work, [key])
-    expecting = Expecting(entity, ignored)
+    expectation = RowExpectation(entity, ignored)
     expected = None
     if left is not None:
-        expected = expecting.of(left) if right is None else expecting.beside_target(left, right)
+        expected = expectation.of(left) if right is None else expectation.of_pair(left, right)
     wanted = expected.content if isinstance(expected, Expected) else None if left is None else left.content
     places: list[Place] = []
-    apart = ApartFrom(entity, ignored_fields, expecting)
+    exclusion = FieldExclusion(entity, ignored_fields, expectation)
     if isinstance(expected, Expected) and right is not None and wanted != right.content:
-        expected = apart.equal(expected, right) or expected
+        expected = exclusion.equal(expected, right) or expected
     if wanted is not None and right is not None:
         found = differences(
-            *(json_text.loads(apart.compared(content)) for content in (wanted, right.content))
+            *(json_text.loads(exclusion.compared(content)) for content in (wanted, right.content))
         )
         places = [Place(item.path, _value(item.source), _value(item.target)) for item in found]
         if isinstance(expected, Expected):
             stored = orjson.loads(right.beside)
             places += [
                 Place(f"beside.{name}", expected.beside.get(name), stored.get(name))
-                for name in misplaced(expected, right)
+                for name in mismatched_values(expected, right)
             ]
     changes = expected.changes if isinstance(expected, Expected) else ()
     return RowComparison(

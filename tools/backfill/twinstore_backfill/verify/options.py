@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.ignored import IgnoredPath
 
 
-class RowChoice(Protocol):
+class RowSelection(Protocol):
     """Single rows to compare."""
 
     @property
@@ -32,7 +32,7 @@ class RowChoice(Protocol):
         """How many findings of each entity have no key by which to find their row again."""
         ...
 
-    def portions(self, entity: str) -> Iterator[tuple[Key, ...]]:
+    def key_batches(self, entity: str) -> Iterator[tuple[Key, ...]]:
         """Yield the keys of an entity, some at a time."""
         ...
 
@@ -83,7 +83,7 @@ class VerifyOptions:
     ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
-    only: RowChoice | None = None
+    only: RowSelection | None = None
     benchmark: bool = False
     max_ratio: float | None = None
     groups: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -113,11 +113,12 @@ class VerifyOptions:
         """Refuse a part where only the whole makes sense."""
         if self.approval is not None and (self.narrowed or self.mode != "full"):
             raise ValidationError(
-                f"--start-clean looks at the whole target; leave out {_listed(*self.narrowing, '--mode')}."
+                "--start-clean checks the whole target; leave out "
+                f"{_joined_names(*self.narrowing, '--mode')}."
             )
         if self.subset and self.mode != "full":
             raise ValidationError(
-                f"--mode sample chooses of all rows; leave it out, or {_listed(*self.subset.options)}."
+                f"--mode sample chooses of all rows; leave it out, or {_joined_names(*self.subset.options)}."
             )
 
     @property
@@ -141,6 +142,6 @@ class VerifyOptions:
         return (*(name for name, value in given.items() if value), *self.subset.options)
 
 
-def _listed(*names: str) -> str:
+def _joined_names(*names: str) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last

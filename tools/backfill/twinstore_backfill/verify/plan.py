@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.bulk.release import copy_counts, without_kept_apart
+from twinstore.bulk.release import copy_counts, without_local_rows
 from twinstore.bulk.rows import Counted, NoDigests
 from twinstore.fast.library import fast_path
-from twinstore_backfill.verify.digest_ranges import DigestReader, why_no_digests
+from twinstore_backfill.verify.digest_ranges import DigestReader, no_digests_reason
 from twinstore_backfill.verify.partition import EarlyCuts, partition, rows_per_digest
 from twinstore_backfill.verify.sampling import sample_rates
-from twinstore_backfill.verify.tasks import RangeTask, RestTask
+from twinstore_backfill.verify.tasks import OpenPartsTask, RangeTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,10 +55,14 @@ class RangePlan(AbstractContextManager["RangePlan"]):
     """The ranges of one verification."""
 
     def __init__(
-        self, context: VerifyContext, options: VerifyOptions, stop: StopSwitch, tell: Callable[[int], None]
+        self,
+        context: VerifyContext,
+        options: VerifyOptions,
+        stop: StopSwitch,
+        on_progress: Callable[[int], None],
     ) -> None:
         """Take both sides, the request, and the callback that counts rows; negative numbers correct it."""
-        self._context, self._options, self._stop, self._tell = context, options, stop, tell
+        self._context, self._options, self._stop, self._on_rows = context, options, stop, on_progress
         self._open = ExitStack()
         self._reader: DigestReader | None = None
         self._planned = deque[Planned]()
@@ -97,7 +101,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         """Begin to read digests, where both sides have them."""
         self._counted = counted
         if self._digested:
-            reader = DigestReader(self._context, self._options.jobs, self._stop, self._tell)
+            reader = DigestReader(self._context, self._options.jobs, self._stop, self._on_rows)
             self._reader = self._open.enter_context(reader)
         for entity in entities:
             for tenant in self._tenants:
@@ -110,7 +114,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
     def _digestible(self, entities: Sequence[Entity]) -> set[str]:
         """Return the entities that are compared in full and by digests."""
         whole = self._why_row_by_row()
-        reasons = {entity.name: whole or why_no_digests(self._context, entity) for entity in entities}
+        reasons = {entity.name: whole or no_digests_reason(self._context, entity) for entity in entities}
         self._without = {name: reason for name, reason in reasons.items() if reason is not None}
         return reasons.keys() - self._without.keys()
 
@@ -137,7 +141,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
                 reading = self._reader.begin(entity, tenant, found.bounds, owners)
                 return Planned(entity, tenant, found, reading)
         if sum(pair[0] for pair in counts.values()) <= FEW:
-            self._reader.weigh(entity, tenant)
+            self._reader.measure_rows(entity, tenant)
         else:
             self._reader.largest.expect()
             self._reader.largest.add(None)
@@ -159,7 +163,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         found = self._context.source.bulk.cut(entity, self._options.range_size, tenant_id=tenant)
         return self._options.subset.ranges(entity, found)
 
-    def tasks(self) -> Iterator[RangeTask | RestTask]:
+    def tasks(self) -> Iterator[RangeTask | OpenPartsTask]:
         """Yield the tasks, whose results in this order are in the order of entities and keys.
 
         Raises:
@@ -168,7 +172,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         while self._planned:
             yield from self._tasks_of(self._planned.popleft())
 
-    def _tasks_of(self, planned: Planned) -> Iterator[RangeTask | RestTask]:
+    def _tasks_of(self, planned: Planned) -> Iterator[RangeTask | OpenPartsTask]:
         entity, tenant, reading = planned.entity, planned.tenant, planned.reading
         if planned.partition is None or reading is None:
             yield from self._row_by_row(entity, tenant, self._cut(entity, tenant))
@@ -180,17 +184,17 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 
     def _read_tasks(
         self, entity: Entity, tenant: str | None, found: Partition, reading: Reading
-    ) -> Iterator[RangeTask | RestTask]:
+    ) -> Iterator[RangeTask | OpenPartsTask]:
         proof = reading.proof()
-        without = proof.reason if isinstance(proof, NoDigests) else proof.nothing
+        without = proof.reason if isinstance(proof, NoDigests) else proof.unusable_reason
         if without is not None:
             self._without.setdefault(entity.name, without)
         # Their results count all the others again.
-        self._tell((0 if isinstance(proof, NoDigests) else proof.rows()) - reading.told)
+        self._on_rows((0 if isinstance(proof, NoDigests) else proof.rows()) - reading.reported_rows)
         if isinstance(proof, NoDigests):
             yield from self._row_by_row(entity, tenant, found.ranges)
         else:
-            yield from rest(entity, tenant, found, proof)
+            yield from open_parts_tasks(entity, tenant, found, proof)
 
     def _row_by_row(
         self, entity: Entity, tenant: str | None, ranges: Iterable[KeyRange]
@@ -207,18 +211,20 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         self._open.close()
 
 
-def rest(entity: Entity, tenant: str | None, found: Partition, proof: Proof) -> Iterator[RestTask]:
+def open_parts_tasks(
+    entity: Entity, tenant: str | None, found: Partition, proof: Proof
+) -> Iterator[OpenPartsTask]:
     """Yield what the digests prove of each range, with what they leave open."""
     left = sum(not proof.proves(number) for number in range(len(found.bounds) + 1))
     for within in found.ranges:
         numbers = found.parts(within)
         proved = [number for number in numbers if proof.proves(number)]
         others = [number for number in numbers if not proof.proves(number)]
-        yield RestTask(
+        yield OpenPartsTask(
             proof.result(entity.name, tenant, within, proved),
             tuple(found.joined(others)),
             len(others),
-            alone=left <= WORTH_A_PROCESS,
+            is_small=left <= WORTH_A_PROCESS,
         )
 
 
@@ -257,7 +263,7 @@ def counted_sides(context: VerifyContext, tenants: Iterable[str], entities: Sequ
 
 def _counted(side: Store, entity: Entity) -> Counted:
     found = side.bulk.counted(entity)
-    return Counted(without_kept_apart(side.bulk, entity, found.rows), found.largest)
+    return Counted(without_local_rows(side.bulk, entity, found.rows), found.largest)
 
 
 def _counts(side: Store, entities: Sequence[Entity]) -> list[dict[str, int]]:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.ignored import IgnoredPath
-from twinstore_backfill.process.children import begin_child, signals_of_parent
-from twinstore_backfill.process.memory import tuned_collector
-from twinstore_backfill.process.messages import Messages, chosen
+from twinstore_backfill.process.children import begin_child, block_signals
+from twinstore_backfill.process.memory import tuned_gc
+from twinstore_backfill.process.messages import Messages, message_settings
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.context import VerifyContext
-from twinstore_backfill.verify.ranges import OwnAges
-from twinstore_backfill.verify.turns import file_of_turns, turns_shared_by
+from twinstore_backfill.verify.memory_lock import lock_file, use_lock_file
+from twinstore_backfill.verify.ranges import ServerTtls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 # One task that runs and one that waits for each process: none is idle, and few results pile up.
-AHEAD: Final = 2
+TASKS_PER_WORKER: Final = 2
 
 # The open resources of a worker process, and the context of its tasks; both are set once when it starts.
 _open = ExitStack()
@@ -58,16 +58,16 @@ def run_tasks(
     """
     source, target = context.source.spec, context.target.spec
     if jobs == 1 or source is None or target is None:
-        yield from _alone(tasks, context, stop)
+        yield from _run_serially(tasks, context, stop)
         return
-    with file_of_turns() as turns:
+    with lock_file() as turns:
         # "spawn": a forked child would share the connections of this process.
         pool = ProcessPoolExecutor(
             jobs - 1,
             mp_context=multiprocessing.get_context("spawn"),
-            initializer=partial(_start, source, target, chosen(), _shared(context), turns),
+            initializer=partial(_start, source, target, message_settings(), _shared(context), turns),
         )
-        with turns_shared_by(turns):
+        with use_lock_file(turns):
             yield from _with_workers(pool, tasks, context, jobs, stop)
 
 
@@ -80,7 +80,7 @@ def _with_workers(
 ) -> Iterator[R]:
     with pool:
         try:
-            yield from _together(pool, tasks, context, (jobs - 1) * AHEAD, stop)
+            yield from _run_parallel(pool, tasks, context, (jobs - 1) * TASKS_PER_WORKER, stop)
         except BrokenProcessPool:
             # A signal to the whole group may have ended the workers first.
             stop.check()
@@ -93,18 +93,18 @@ def _with_workers(
             raise
 
 
-def _alone(tasks: Iterable[Task[R] | None], context: VerifyContext, stop: StopSwitch) -> Iterator[R]:
+def _run_serially(tasks: Iterable[Task[R] | None], context: VerifyContext, stop: StopSwitch) -> Iterator[R]:
     for task in tasks:
         stop.check()
         if task is not None:
             yield task.run(context)
 
 
-def _together(
+def _run_parallel(
     pool: ProcessPoolExecutor,
     tasks: Iterable[Task[R] | None],
     context: VerifyContext,
-    ahead: int,
+    max_pending: int,
     stop: StopSwitch,
 ) -> Iterator[R]:
     """Keep every worker busy; run the next task here while they are."""
@@ -112,30 +112,30 @@ def _together(
     for task in tasks:
         stop.check()
         if task is None:
-            yield from _rest(waiting, stop)
+            yield from _drain(waiting, stop)
             continue
         busy = sum(not future.done() for future in waiting)
         # Results leave in the order of the tasks, so that the ranges of an entity are merged in key order.
-        elsewhere = busy < ahead and not task.here
-        waiting.append(_submitted(pool, task) if elsewhere else _done(task.run(context)))
+        elsewhere = busy < max_pending and not task.is_local
+        waiting.append(_submit(pool, task) if elsewhere else _completed(task.run(context)))
         while waiting and waiting[0].done():
             yield waiting.popleft().result()
-    yield from _rest(waiting, stop)
+    yield from _drain(waiting, stop)
 
 
-def _submitted(pool: ProcessPoolExecutor, task: Task[R]) -> Future[R]:
+def _submit(pool: ProcessPoolExecutor, task: Task[R]) -> Future[R]:
     """Give a task to a worker process, which may be started for it."""
-    with signals_of_parent():
+    with block_signals():
         return pool.submit(_run, task)
 
 
-def _rest(waiting: deque[Future[R]], stop: StopSwitch) -> Iterator[R]:
+def _drain(waiting: deque[Future[R]], stop: StopSwitch) -> Iterator[R]:
     while waiting:
         stop.check()
         yield waiting.popleft().result()
 
 
-def _done(result: R) -> Future[R]:
+def _completed(result: R) -> Future[R]:
     future: Future[R] = Future()
     future.set_result(result)
     return future
@@ -145,7 +145,7 @@ Shared: TypeAlias = tuple[
     datetime,
     int,
     frozenset[str],
-    OwnAges,
+    ServerTtls,
     datetime | None,
     tuple[IgnoredPath, ...],
     tuple[IgnoredPath, ...],
@@ -159,7 +159,7 @@ def _shared(context: VerifyContext) -> Shared:
         context.as_of,
         context.batch_size,
         context.absent,
-        context.own_ages,
+        context.server_ttls,
         context.since,
         context.ignored,
         context.ignored_fields,
@@ -172,8 +172,8 @@ def _start(
 ) -> None:
     """Open the stores of this worker process; they stay open until it ends."""
     begin_child(messages)
-    _open.enter_context(turns_shared_by(turns))
-    _open.enter_context(tuned_collector())
+    _open.enter_context(use_lock_file(turns))
+    _open.enter_context(tuned_gc())
     try:
         left, right = _open.enter_context(source.open()), _open.enter_context(target.open())
     except TwinstoreError as error:

@@ -9,26 +9,26 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from twinstore.bulk.release import copied
-from twinstore.bulk.rows import NOTHING_BESIDE, content_without, has_marks
+from twinstore.bulk.release import copyable_rows
+from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, content_without, has_marks
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.errors import TwinstoreError
 from twinstore.models import json_text
 from twinstore_backfill.ignored import content_without_fields, top_names
 from twinstore_backfill.report.texts import IGNORED_FIELD
-from twinstore_backfill.retention import REPEATED, instant_in, is_due, is_meant, no_key
+from twinstore_backfill.retention import REPEATED, instant_in, is_expired, is_meant, no_key
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.expected import (
     IGNORED,
     Change,
     Expected,
-    Expecting,
     Refused,
+    RowExpectation,
+    additional_values_match,
     differing_paths,
     is_harmless,
-    looked_for,
-    misplaced,
-    stands_beside,
+    mismatched_values,
+    queried_fields,
 )
 from twinstore_backfill.verify.findings import (
     UNREADABLE_TARGET,
@@ -36,11 +36,11 @@ from twinstore_backfill.verify.findings import (
     RangeResult,
     RowFinding,
     compared,
-    nothing_kept,
+    none_quarantined,
     shown_paths,
 )
+from twinstore_backfill.verify.memory_lock import large_row_lock
 from twinstore_backfill.verify.set_digest import document_digest, document_number
-from twinstore_backfill.verify.turns import one_large
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from twinstore_backfill.ignored import IgnoredPath
 
 # Rows that are not in the target, of one question to the ledger.
-ASKED: Final = 500
-KEPT: Final = "the target refused it in a copy; see its quarantine for the reason"
+KEYS_PER_LEDGER_QUERY: Final = 500
+REFUSED_BY_TARGET: Final = "the target refused it in a copy; see its quarantine for the reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class RangeComparison:
     Attributes:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
-        kept_back: returns those of some keys that a copy into the target has in quarantine.
+        find_quarantined: returns those of some keys that a copy into the target has in quarantine.
         ignored: unknown properties that a copy of the entity drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
@@ -76,7 +76,7 @@ class RangeComparison:
     cutoff: datetime | None
     batch_size: int = 1000
     removals: Removals | None = None
-    kept_back: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = nothing_kept
+    find_quarantined: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = none_quarantined
     ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
@@ -85,7 +85,7 @@ class RangeComparison:
         """Return the rows of a range through a view of one side."""
         batches = view.rows(self.entity, within, tenant_id=self.tenant, batch_size=self.batch_size)
         # A generator would remember a batch while it reads the next.
-        return map(partial(copied, self.entity), batches)
+        return map(partial(copyable_rows, self.entity), batches)
 
 
 def compare_range(work: RangeComparison, within: KeyRange) -> RangeResult:
@@ -130,22 +130,22 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expecting = Expecting(work.entity, work.ignored)
+        self._expectation = RowExpectation(work.entity, work.ignored)
         self._ignored = top_names(work.ignored, work.entity, with_reason=True)
-        self._looked_for = looked_for(work.entity)
-        self._apart = ApartFrom(work.entity, work.ignored_fields, self._expecting)
-        self._chosen = Chosen(work.entity, work.subset, self._expecting)
+        self._queried_fields = queried_fields(work.entity)
+        self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
+        self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
         self._missing: list[tuple[RowFinding, int]] = []
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
-        return self.keyed_source(self._weighed(self._work.rows(view, within)), within)
+        return self.keyed_source(self._track_largest(self._work.rows(view, within)), within)
 
     def target_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the target that have a key; count the others."""
-        return self.keyed_target(self._weighed(self._work.rows(view, within)), within)
+        return self.keyed_target(self._track_largest(self._work.rows(view, within)), within)
 
-    def _weighed(self, batches: Iterator[list[ScanRow]]) -> Iterator[list[ScanRow]]:
+    def _track_largest(self, batches: Iterator[list[ScanRow]]) -> Iterator[list[ScanRow]]:
         """Yield batches and remember the largest row, be it equal or not: lists hold pages of them."""
         for batch in batches:
             self.result.largest = max(self.result.largest, *(row.size for row in batch), 0)
@@ -164,14 +164,14 @@ class RowComparison:
     def pairs(self, pairs: Iterable[tuple[ScanRow | None, ScanRow | None]]) -> None:
         """Judge every pair."""
         for source, target in pairs:
-            with one_large(max(row.size for row in (source, target) if row is not None)):
+            with large_row_lock(max(row.size for row in (source, target) if row is not None)):
                 self._pair(source, target)
             # Or both would stay until the next two are read.
             del source, target
 
     def _pair(self, source: ScanRow | None, target: ScanRow | None) -> None:
         """Judge a pair that is meant; an expired row counts as absent."""
-        if not self._chosen(source, target):
+        if not self._row_filter(source, target):
             return
         if source is not None and self.expired(source, "source"):
             source = None
@@ -186,24 +186,24 @@ class RowComparison:
 
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
-        if self._chosen(row):
+        if self._row_filter(row):
             self._quarantined(row, row.error or no_key(self._work.entity))
 
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
-        if self._chosen(row):
+        if self._row_filter(row):
             self._quarantined(row, row.error or REPEATED)
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
-        if self._chosen(None, row):
+        if self._row_filter(None, row):
             self._only_target(row)
 
     def decodable(self, row: ScanRow) -> bool:
         """Return whether a copy accepts a row."""
         content = row.content
-        return (not has_marks(content) and self._expecting.accepts(content)) or isinstance(
-            self._expecting.of(row), Expected
+        return (not has_marks(content) and self._expectation.accepts(content)) or isinstance(
+            self._expectation.of(row), Expected
         )
 
     def expired(self, row: ScanRow, side: Side) -> bool:
@@ -211,12 +211,12 @@ class RowComparison:
 
         A row of the source that no copy accepts stays in quarantine, however old it is.
         """
-        return is_due(self._work.entity, row, self._cutoff) and self._count_expired(row, side)
+        return is_expired(self._work.entity, row, self._cutoff) and self._count_expired(row, side)
 
     def removed(self, row: ScanRow, side: Side, *, lacking: Side) -> bool:
         """Return whether retention may have removed a row that only one side has; count it then."""
         removals = self._work.removals
-        taken = removals is not None and removals.may_have_taken(row, lacking)
+        taken = removals is not None and removals.may_have_removed(row, lacking)
         return taken and self._count_expired(row, side)
 
     def _count_expired(self, row: ScanRow, side: Side) -> bool:
@@ -232,7 +232,7 @@ class RowComparison:
             target.content = kept.content
             self._as_stored(source, kept, target)
         else:
-            self._otherwise(source, target)
+            self._compare_forms(source, target)
 
     def _kept(self, source: ScanRow) -> ScanRow:
         """Return a row without what may be lost at its top: it is judged as if it never had it."""
@@ -243,17 +243,17 @@ class RowComparison:
 
     def _as_stored(self, source: ScanRow, kept: ScanRow, target: ScanRow) -> None:
         """Count a row that both stores hold alike, but for what is ignored in the source."""
-        if self._expecting.has_beside or target.beside != NOTHING_BESIDE:
-            expected = self._expecting.of(kept)
-            if isinstance(expected, Expected) and not stands_beside(expected, target):
+        if self._expectation.has_additional_values or target.beside != NO_ADDITIONAL_VALUES:
+            expected = self._expectation.of(kept)
+            if isinstance(expected, Expected) and not additional_values_match(expected, target):
                 self._different(source, target, expected)
                 return
             accepted = isinstance(expected, Expected) and not expected.changes
         else:
-            accepted = self._expecting.accepts(kept.content)
+            accepted = self._expectation.accepts(kept.content)
         if not accepted:
             # Also of what is ignored: a copy would have dropped it.
-            self._otherwise(source, target)
+            self._compare_forms(source, target)
             return
         result = self.result.tenants[source.label]
         number = document_number(kept.content)
@@ -262,13 +262,13 @@ class RowComparison:
         result.counts["equal"] += 1
         result.equivalences.update(() if kept is source else (IGNORED,))
 
-    def _otherwise(self, source: ScanRow, target: ScanRow) -> None:
+    def _compare_forms(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that the source holds in another form than a copy, or the target in a wrong one."""
-        expected = self._expecting.beside_target(source, target)
+        expected = self._expectation.of_pair(source, target)
         if isinstance(expected, Expected):
-            if expected.content == target.content and stands_beside(expected, target):
+            if expected.content == target.content and additional_values_match(expected, target):
                 self._equivalent(source, expected)
-            elif (agreed := self._apart.equal(expected, target)) is not None:
+            elif (agreed := self._exclusion.equal(expected, target)) is not None:
                 self._equivalent(source, agreed)
             else:
                 self._different(source, target, expected)
@@ -279,18 +279,18 @@ class RowComparison:
 
     def _undecodable(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that no service can read, on either side."""
-        self._digested(source, source.content, target)
-        refused = self._expecting.of(source)
+        self._add_digests(source, source.content, target)
+        refused = self._expectation.of(source)
         reason = refused.reason if isinstance(refused, Refused) else None
-        self._name(
+        self._record(
             RowFinding(kind=FindingKind.UNDECODABLE, key=source.key, tenant=source.label, reason=reason)
         )
 
     def _stale(self, source: ScanRow, target: ScanRow, refused: Refused) -> None:
         """Count a row of the target under the key of a source row that no copy takes."""
-        self._digested(source, source.content, target)
+        self._add_digests(source, source.content, target)
         paths = self._paths(source.content, target)
-        self._name(compared(FindingKind.STALE, source, source.content, target, paths, refused.reason))
+        self._record(compared(FindingKind.STALE, source, source.content, target, paths, refused.reason))
 
     def _equivalent(self, source: ScanRow, expected: Expected) -> None:
         """Count a row that is right on the target and stored in another form in the source."""
@@ -299,13 +299,15 @@ class RowComparison:
         result.source.add(number)
         result.target.add(number)
         result.equivalences.update({change.kind for change in expected.changes})
-        open_changes = [change for change in expected.changes if not is_harmless(change, self._looked_for)]
+        open_changes = [
+            change for change in expected.changes if not is_harmless(change, self._queried_fields)
+        ]
         if not open_changes:
             result.counts["equal"] += 1
             return
         digest = document_digest(expected.content)
         paths = [f"{change.path} ({change.kind})" for change in open_changes]
-        self._name(
+        self._record(
             RowFinding(
                 kind=FindingKind.UNPROVED,
                 key=source.key,
@@ -318,27 +320,27 @@ class RowComparison:
         )
 
     def _different(self, source: ScanRow, target: ScanRow, expected: Expected) -> None:
-        self._digested(source, expected.content, target)
+        self._add_digests(source, expected.content, target)
         paths = self._paths(expected.content, target)
-        paths += [f"beside.{name}" for name in misplaced(expected, target)]
-        self._name(compared(FindingKind.DIFFERENT, source, expected.content, target, paths))
+        paths += [f"beside.{name}" for name in mismatched_values(expected, target)]
+        self._record(compared(FindingKind.DIFFERENT, source, expected.content, target, paths))
 
     def _paths(self, wanted: bytes, target: ScanRow) -> list[str]:
         """Return where a row of the target is not as wanted."""
-        sides = (self._apart.compared(content) for content in (wanted, target.content))
+        sides = (self._exclusion.compared(content) for content in (wanted, target.content))
         paths = differing_paths(*map(json_text.loads, sides))
-        if not has_marks(target.content) and not self._expecting.accepts(target.content):
+        if not has_marks(target.content) and not self._expectation.accepts(target.content):
             paths.insert(0, UNREADABLE_TARGET)
         return paths
 
-    def _digested(self, source: ScanRow, wanted: bytes, target: ScanRow) -> None:
+    def _add_digests(self, source: ScanRow, wanted: bytes, target: ScanRow) -> None:
         self.result.tenants[source.label].source.add(document_number(wanted))
         # A row without additional values has the digest that the same content has in the source.
-        stored = target.content if target.beside == NOTHING_BESIDE else target.content + target.beside
+        stored = target.content if target.beside == NO_ADDITIONAL_VALUES else target.content + target.beside
         self.result.tenants[target.label].target.add(document_number(stored))
 
     def _only_source(self, row: ScanRow) -> None:
-        expected = self._expecting.of(row)
+        expected = self._expectation.of(row)
         # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if isinstance(expected, Refused):
             self._quarantined(row, expected.reason)
@@ -346,31 +348,33 @@ class RowComparison:
         digest, number = document_digest(expected.content), document_number(expected.content)
         finding = RowFinding(kind=FindingKind.MISSING, key=row.key, tenant=row.label, source_digest=digest)
         self._missing.append((finding, number))
-        if len(self._missing) == ASKED:
+        if len(self._missing) == KEYS_PER_LEDGER_QUERY:
             self.settle()
 
     def settle(self) -> None:
         """Count the rows that are not in the target: quarantined because it refused them, or missing."""
         keys = [finding.key for finding, _ in self._missing if finding.key is not None]
-        kept = self._work.kept_back(self._work.entity, keys) if keys else frozenset[Key]()
+        kept = self._work.find_quarantined(self._work.entity, keys) if keys else frozenset[Key]()
         for finding, number in self._missing:
             if finding.key in kept:
-                named = replace(finding, kind=FindingKind.QUARANTINED, source_digest=None, reason=KEPT)
+                named = replace(
+                    finding, kind=FindingKind.QUARANTINED, source_digest=None, reason=REFUSED_BY_TARGET
+                )
             else:
                 self.result.tenants[finding.tenant].source.add(number)
                 named = finding
-            self._name(named)
+            self._record(named)
         self._missing.clear()
 
     def _only_target(self, row: ScanRow) -> None:
         self.result.tenants[row.label].target.add(document_number(row.content))
         digest = document_digest(row.content)
-        self._name(RowFinding(kind=FindingKind.EXTRA, key=row.key, tenant=row.label, target_digest=digest))
+        self._record(RowFinding(kind=FindingKind.EXTRA, key=row.key, tenant=row.label, target_digest=digest))
 
     def _quarantined(self, row: ScanRow, reason: str) -> None:
-        self._name(RowFinding(kind=FindingKind.QUARANTINED, key=row.key, tenant=row.label, reason=reason))
+        self._record(RowFinding(kind=FindingKind.QUARANTINED, key=row.key, tenant=row.label, reason=reason))
 
-    def _name(self, finding: RowFinding) -> None:
+    def _record(self, finding: RowFinding) -> None:
         self.result.tenants[finding.tenant].counts[finding.kind.value] += 1
         self.result.findings.add(self._work.entity.name, finding)
 
@@ -475,12 +479,12 @@ def merge(source: Iterator[ScanRow], target: Iterator[ScanRow]) -> Iterator[Pair
 # The process that removes rows uses its own clock: another member of a set, or the host of a purge.
 MARGIN: Final = timedelta(minutes=1)
 # The lists of one tenant take seconds, those over all tenants may take minutes.
-LISTS_AHEAD: Final = timedelta(minutes=15)
+LIST_DURATION: Final = timedelta(minutes=15)
 # The monitor of MongoDB comes every minute, and after a busy time much later; rows that were due longer ago
 # than this were gone before a verification began.
 DELAY: Final = timedelta(minutes=10)
 # Thousands of rows may be due; the servers need not be queried for each.
-KEPT_SECONDS: Final = 1.0
+CLOCK_CACHE_SECONDS: Final = 1.0
 
 # Of source and target.
 RowCounts: TypeAlias = tuple[int, int]
@@ -495,22 +499,22 @@ class ServerTime:
     ) -> None:
         self._clocks = clocks
         self._ticks = ticks
-        self._asked = 0.0
+        self._queried_at = 0.0
         self._known: datetime | None = None
 
     def now(self, *, at_least: datetime | None = None) -> datetime:
         """Return the time; it may be a second old, unless that is too early for ``at_least``."""
         known = self._known
         early = known is None or (at_least is not None and known < at_least)
-        if known is None or (early and self._ticks() - self._asked >= KEPT_SECONDS):
+        if known is None or (early and self._ticks() - self._queried_at >= CLOCK_CACHE_SECONDS):
             # Before the answer, so that the time it takes makes what is kept older, never younger.
-            self._asked = self._ticks()
+            self._queried_at = self._ticks()
             known = self._known = max(clock() for clock in self._clocks)
         return known
 
 
 @dataclass(frozen=True, slots=True)
-class OwnAges:
+class ServerTtls:
     """By entity, the age at which the servers remove rows by themselves."""
 
     source: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
@@ -549,23 +553,24 @@ class Removals:
         """Whether any row can be removed."""
         return self.age is not None or bool(self.own)
 
-    def may_have_taken(self, row: ScanRow, lacking: Side) -> bool:
+    def may_have_removed(self, row: ScanRow, lacking: Side) -> bool:
         """Return whether a row may have been removed for its age on the side that lacks it."""
         expires = row.expires
         if expires is None:
             return False
         return any(
-            (earliest is None or expires > earliest) and is_due(self.entity, row, self._limit(age, expires))
+            (earliest is None or expires > earliest)
+            and is_expired(self.entity, row, self._limit(age, expires))
             for age, earliest in self._ages(lacking)
         )
 
-    def ahead(self) -> datetime | None:
+    def removal_horizon(self) -> datetime | None:
         """Return the instant up to which rows may be gone on one side before a list is read to its end."""
         ages = list(self.own.values())
         # By the settings rows are removed during a purge; an ``as_of`` long ago includes all rows since.
         if self.age is not None and self.as_of >= self.since - DELAY:
             ages.append(self.age)
-        return self.time.now() + LISTS_AHEAD - min(ages) if ages else None
+        return self.time.now() + LIST_DURATION - min(ages) if ages else None
 
     def _ages(self, lacking: Side) -> Iterator[tuple[timedelta, datetime | None]]:
         """Yield each age with the instant from which on rows count by it."""
@@ -596,25 +601,25 @@ def counted_rows(before: RowCounts, after: RowCounts, read: RowCounts) -> RowCou
     return source, target
 
 
-def sampled_rows(before: RowCounts, after: RowCounts, apart: int) -> RowCounts:
+def sampled_rows(before: RowCounts, after: RowCounts, surplus: int) -> RowCounts:
     """Return how many rows each side may have had at the same time, where a sample has not read them all.
 
     Args:
         before: the rows that source and target counted at the beginning.
         after: the same, counted at the end.
-        apart: how many more rows the source must have than the target.
+        surplus: how many more rows the source must have than the target.
     """
     # The latest moment at which both numbers fit together, if there is one.
-    source = min(before[0], before[1] + apart)
-    target = source - apart
+    source = min(before[0], before[1] + surplus)
+    target = source - surplus
     return (source, target) if source >= after[0] and target >= after[1] else before
 
 
-class ApartFrom:
+class FieldExclusion:
     """Compares rows of one entity apart from its ignored fields."""
 
-    def __init__(self, entity: Entity, ignored: tuple[IgnoredPath, ...], expecting: Expecting) -> None:
-        self._markers, self._ignored, self._expecting = entity.markers, ignored, expecting
+    def __init__(self, entity: Entity, ignored: tuple[IgnoredPath, ...], expectation: RowExpectation) -> None:
+        self._markers, self._ignored, self._expectation = entity.markers, ignored, expectation
 
     def equal(self, expected: Expected, target: ScanRow) -> Expected | None:
         """Return the content that both sides share, with a change for each ignored field that differs.
@@ -624,8 +629,8 @@ class ApartFrom:
         """
         if not self._ignored or not self.alike(expected.content, target.content):
             return None
-        own = self._expecting.of(target)
-        if not isinstance(own, Expected) or not stands_beside(own, target):
+        own = self._expectation.of(target)
+        if not isinstance(own, Expected) or not additional_values_match(own, target):
             return None
         found = [
             Change(IGNORED_FIELD, self._place(item), item.path[0])
@@ -657,12 +662,12 @@ class ApartFrom:
         return content_without_fields(content, self._ignored) if self._ignored else content
 
 
-class Chosen:
+class RowFilter:
     """Selects rows by their date; the ranges that are read select the keys."""
 
-    def __init__(self, entity: Entity, subset: Subset, expecting: Expecting) -> None:
-        self._entity, self._subset, self._expecting = entity, subset, expecting
-        self._name = entity.dated if subset.by_time else None
+    def __init__(self, entity: Entity, subset: Subset, expectation: RowExpectation) -> None:
+        self._entity, self._subset, self._expectation = entity, subset, expectation
+        self._record = entity.dated if subset.by_time else None
 
     def __call__(self, source: ScanRow | None, target: ScanRow | None = None) -> bool:
         """Whether a pair is selected: one of its rows is. A row without a readable date always is.
@@ -670,7 +675,7 @@ class Chosen:
         So is a row of the source that a copy cannot accept, whatever its date, because a copy of any period
         quarantines it; a row that only the target has is not removed for that.
         """
-        name = self._name
+        name = self._record
         if name is None:
             return True
         return (source is not None and self._is_meant(source, name, judged=True)) or (
@@ -682,7 +687,7 @@ class Chosen:
         if instant is not None and (self._subset.admits(instant) or not judged):
             return self._subset.admits(instant)
         # In another form than a copy writes, or absent with a default: as a copy would read it.
-        record = self._expecting.record(row)
+        record = self._expectation.record(row)
         return record is None or is_meant(self._entity, self._subset, record)
 
 

@@ -38,7 +38,7 @@ def sample_rates(counts: Mapping[str, int], sample_size: int) -> dict[str, float
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenTenants:
+class TenantSelection:
     """The tenants whose lists are queried; ``note`` says how they were chosen, if not all were."""
 
     tenants: tuple[str, ...]
@@ -57,7 +57,7 @@ def rows_of_tenants(counted: Iterable[Mapping[str, tuple[int, int]]]) -> Counter
 
 def tenants_for_lists(
     rows: Mapping[str, int], seed: int, *, most: int | None = None, largest: int | None = None
-) -> ChosenTenants:
+) -> TenantSelection:
     """Return the tenants whose lists are queried: all, or of very many the largest and a seeded choice.
 
     Every document is compared, independent of this choice. The lists of one tenant take a dozen queries on
@@ -71,14 +71,14 @@ def tenants_for_lists(
     """
     most = LIST_TENANTS if most is None else most
     if len(rows) <= most:
-        return ChosenTenants(tuple(sorted(rows)))
+        return TenantSelection(tuple(sorted(rows)))
     # By name where two have as many rows, so that nothing depends on the order in which they were counted.
     first = sorted(rows, key=lambda tenant: (-rows[tenant], tenant))[
         : LARGEST if largest is None else largest
     ]
     others = sorted(rows.keys() - set(first), key=lambda tenant: hashed(str(seed), tenant))
     chosen = sorted([*first, *others[: most - len(first)]])
-    return ChosenTenants(tuple(chosen), f", of {len(chosen):,} of {len(rows):,} tenants (seed {seed})")
+    return TenantSelection(tuple(chosen), f", of {len(chosen):,} of {len(rows):,} tenants (seed {seed})")
 
 
 def compare_sample(
@@ -93,7 +93,7 @@ def compare_sample(
             row
             for row in rows
             if not comparison.expired(row, "source")
-            and (is_chosen(row, work.entity, rates, seed) or not comparison.decodable(row))
+            and (is_sampled(row, work.entity, rates, seed) or not comparison.decodable(row))
         )
         while some := list(islice(chosen, FETCHED)):
             comparison.pairs(_paired(some, right, work.entity))
@@ -105,7 +105,7 @@ def compare_sample(
     return comparison.result
 
 
-def is_chosen(row: ScanRow, entity: Entity, rates: Mapping[str, float], seed: int) -> bool:
+def is_sampled(row: ScanRow, entity: Entity, rates: Mapping[str, float], seed: int) -> bool:
     """Return whether a row belongs to the sample; only seed, entity and key decide."""
     place = hashed(str(seed), entity.name, *map(str, row.key or ()))
     # A tenant that the counts do not know appeared meanwhile and is compared in full.

@@ -73,8 +73,8 @@ class EntityFindings:
 
     def _sampled_rows(self, tenant: str, before: RowCounts, after: RowCounts) -> RowCounts:
         counts = self._whole.tenants.get(tenant, TenantResult()).counts
-        apart = counts["expired_source"] + counts["quarantined"] - counts["expired_target"]
-        return sampled_rows(before, after, apart)
+        surplus = counts["expired_source"] + counts["quarantined"] - counts["expired_target"]
+        return sampled_rows(before, after, surplus)
 
     @property
     def equivalences(self) -> Counter[str]:

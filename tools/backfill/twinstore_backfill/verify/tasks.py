@@ -16,7 +16,7 @@ from twinstore_backfill.verify.sampling import compare_sample
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from twinstore_backfill.verify.options import RowChoice
+    from twinstore_backfill.verify.options import RowSelection
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +38,26 @@ class RangeTask(Task[RangeResult]):
 
 
 @dataclass(frozen=True, slots=True)
-class RestTask(Task[RangeResult]):
+class OpenPartsTask(Task[RangeResult]):
     """Compare the parts of a range that digests leave open, and add them to what these prove.
 
     Attributes:
         proved: what the digests prove.
         parts: what they leave open, in key order.
         compared: how many ranges of digests these parts are.
-        alone: whether there are so few that no other process is started for them.
+        is_small: whether there are so few that no other process is started for them.
     """
 
     proved: RangeResult
     parts: tuple[KeyRange, ...]
     compared: int
-    alone: bool = False
+    is_small: bool = False
 
     @property
     @override
-    def here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether another process would take longer to begin with it than this one to do it."""
-        return self.alone or not self.parts
+        return self.is_small or not self.parts
 
     @override
     def run(self, context: VerifyContext) -> RangeResult:
@@ -80,7 +80,7 @@ class KeyTask(Task[RangeResult]):
         return compare_keys(context.comparison(self.entity), self.keys)
 
 
-def key_tasks(entities: Iterable[str], only: RowChoice) -> Iterator[KeyTask]:
+def key_tasks(entities: Iterable[str], only: RowSelection) -> Iterator[KeyTask]:
     """Return the tasks that compare single rows."""
     for name in entities:
-        yield from (KeyTask(name, keys) for keys in only.portions(name))
+        yield from (KeyTask(name, keys) for keys in only.key_batches(name))

@@ -114,14 +114,18 @@ class AuditRepositoryContract(SchedulerCases):
             workspace.storage.audit.append(make_audit_event(workspace.tenant))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
 
     @needs("transactions")
-    def test_of_rivals_with_other_content_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
-        rivals = [workspace.record("a", message=str(number)) for number in range(6)]
-        results = workspace.race(lambda storage, record: storage.audit.append(record), rivals)
+    def test_of_concurrent_appends_with_other_content_exactly_one_wins(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        competitors = [workspace.record("a", message=str(number)) for number in range(6)]
+        results = workspace.race(lambda storage, record: storage.audit.append(record), competitors)
         assert outcomes(results) == {"DuplicateError": 5, "ok": 1}
         assert workspace.storage.audit.get(workspace.tenant, workspace.id("a")) in results
 
     @needs("transactions")
-    def test_rivals_with_identical_content_all_succeed(self, workspace: SchedulerWorkspace) -> None:
+    def test_concurrent_appends_with_identical_content_all_succeed(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         record = workspace.record("a")
         results = workspace.race(lambda storage, same: storage.audit.append(same), [record] * 6)
         assert results == [record] * 6

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 import pytest
 
 from twinstore import add_scheduler_memory_storage
-from twinstore.bulk.unique_moves import HELD
+from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import Tenant
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULES, TRIGGERS
@@ -57,7 +57,7 @@ class SchedulerBulkContract(SchedulerCases, capability="bulk"):
         assert dict(outcome.written) == {tenant: 2}
         assert {item.key for item in outcome.conflicts} == {(first,), (second,)}
         ((refused, reason),) = [(item.record.key, item.reason) for item in outcome.rejected]
-        assert (refused, reason.startswith(HELD)) == ((third,), True)
+        assert (refused, reason.startswith(UNIQUE_VALUE_TAKEN)) == ((third,), True)
         assert workspace.id("mine") in reason
         stored = {item.id: item.name for item in source.schedules.list(tenant)}
         assert stored == {**names, first: "two", second: "one", workspace.id("mine"): "mine"}

@@ -28,7 +28,7 @@ __all__ = ["SchedulerCapabilitiesContract"]
 LARGE: Final = 17 * 2**20
 TOUCHES: Final = 25
 SECOND: Final = timedelta(seconds=1)
-PATIENCE_SECONDS: Final = 60
+TIMEOUT_SECONDS: Final = 60
 # Without the kit, whose import would take longer than everything else.
 OTHER_PROCESS: Final = """
 import json, sys
@@ -67,7 +67,7 @@ def other_process(
     workspace: SchedulerWorkspace, settings: Mapping[str, object]
 ) -> Generator[subprocess.Popen[str]]:
     """Start a process that touches the summary as often as this one; it has begun when the block begins."""
-    told = {
+    request = {
         "driver": workspace.storage.driver,
         "settings": settings,
         "tenant": workspace.tenant,
@@ -75,7 +75,7 @@ def other_process(
         "start": at().isoformat(),
         "times": TOUCHES,
     }
-    command = [sys.executable, "-c", OTHER_PROCESS, json.dumps(told)]
+    command = [sys.executable, "-c", OTHER_PROCESS, json.dumps(request)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603  # this interpreter
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
@@ -102,7 +102,7 @@ class SchedulerCapabilitiesContract(SchedulerCases):
             with other_process(workspace, settings) as child:
                 for _ in range(TOUCHES):
                     touch(workspace.storage, workspace.tenant, workspace.id("s"))
-                assert child.wait(PATIENCE_SECONDS) == 0
+                assert child.wait(TIMEOUT_SECONDS) == 0
             summary = workspace.storage.run_summaries.get_required(workspace.tenant, workspace.id("s"))
             assert summary.updated_at == at(2 * TOUCHES)
 

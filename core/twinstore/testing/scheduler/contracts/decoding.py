@@ -39,7 +39,7 @@ class SchedulerProbeContract(SchedulerCases):
         assert workspace.storage.runs.update(moved(run, RunState.QUEUED))
         assert workspace.stamp(RUNS, (run.id,)) != first
 
-    def test_the_probe_alters_what_it_is_told_and_nothing_else(self, workspace: SchedulerWorkspace) -> None:
+    def test_the_probe_alters_only_the_given_values(self, workspace: SchedulerWorkspace) -> None:
         schedule = workspace.storage.schedules.upsert(workspace.schedule())
         deletion = {"deletedAt": at(9), "deletedBy": "eve"}
         workspace.probe.alter(
@@ -129,7 +129,7 @@ class BrokenRowContract(SchedulerCases):
         assert sorted(schedule.id for schedule in due) == [stored[0].id, stored[2].id]
         assert named(due) == [("triggers", here.tenant, trigger.id)]
 
-    def test_the_rows_beside_a_broken_one_can_be_read(self, workspace: SchedulerWorkspace) -> None:
+    def test_the_rows_next_to_a_broken_one_can_be_read(self, workspace: SchedulerWorkspace) -> None:
         runs = [workspace.storage.runs.create(workspace.run(str(n), created_at=at(n))) for n in range(3)]
         workspace.probe.poison(RUNS, (runs[0].id,), CONTENT)
         page = workspace.storage.runs.list(workspace.tenant, RunQueryOptions(limit=1))
@@ -204,7 +204,7 @@ class BrokenRowContract(SchedulerCases):
         assert (row.document["enabled"], "nextFireAt" in row.document) == (False, False)
 
     @pytest.mark.parametrize("write", ["upsert", "soft_delete", "restore", "recalculate"])
-    def test_a_broken_trigger_is_made_anew_by_every_write_of_its_schedule(
+    def test_a_broken_trigger_is_recreated_by_every_write_of_its_schedule(
         self, workspace: SchedulerWorkspace, write: str
     ) -> None:
         tenant, schedules = workspace.tenant, workspace.storage.schedules

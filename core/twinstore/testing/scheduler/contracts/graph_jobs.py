@@ -37,7 +37,7 @@ __all__ = ["GraphJobEventContract", "GraphJobRepositoryContract", "GraphJobStore
 
 QUEUED, RUNNING, COMPLETED, FAILED, CANCELED, PENDING = GraphJobStatus
 MOVES: Final = tuple(product(GraphJobStatus, repeat=2))
-RIVALS: Final = 16
+CONCURRENCY: Final = 16
 
 
 def build(workspace: SchedulerWorkspace, name: str = "a", /, **changes: object) -> GraphBuildJob:
@@ -50,7 +50,7 @@ def overlay(workspace: SchedulerWorkspace, name: str = "a", /, **changes: object
     return make_graph_overlay_job(workspace.tenant, workspace.id(name), **changes)
 
 
-def standing(workspace: SchedulerWorkspace, status: GraphJobStatus, name: str = "a") -> GraphBuildJob:
+def stored_job(workspace: SchedulerWorkspace, status: GraphJobStatus, name: str = "a") -> GraphBuildJob:
     """Insert a build job that has a given status."""
     job = graph_moved(build(workspace, name), status)
     workspace.storage.graph_jobs.insert(job)
@@ -84,7 +84,7 @@ class GraphJobRepositoryContract(SchedulerCases):
 
     @pytest.mark.parametrize("wrong", ["gbj_1", "x", "{upper}", "gbj_{upper}", "GBJ_{digits}", "{digits}"])
     def test_what_is_no_id_of_a_job_is_absent(self, workspace: SchedulerWorkspace, wrong: str) -> None:
-        job = standing(workspace, QUEUED)
+        job = stored_job(workspace, QUEUED)
         key, jobs = wrong.format(upper=job.uuid.upper(), digits=job.uuid), workspace.storage.graph_jobs
         found = (jobs.get(workspace.tenant, key), jobs.get_build_job(workspace.tenant, key))
         assert (found, jobs.delete(workspace.tenant, key)) == ((None, None), False)
@@ -96,7 +96,7 @@ class GraphJobRepositoryContract(SchedulerCases):
     def test_every_move_is_made_or_refused_as_the_state_machine_says(
         self, workspace: SchedulerWorkspace, origin: GraphJobStatus, target: GraphJobStatus
     ) -> None:
-        jobs, job = workspace.storage.graph_jobs, standing(workspace, origin)
+        jobs, job = workspace.storage.graph_jobs, stored_job(workspace, origin)
         moved = graph_moved(job, target, 5, cartographer_job_id="moved")
         if origin is target:
             moved = job.evolve(cartographer_job_id="moved")
@@ -118,7 +118,7 @@ class GraphJobRepositoryContract(SchedulerCases):
     def test_another_status_tenant_or_type_than_expected_changes_nothing(
         self, workspace: SchedulerWorkspace
     ) -> None:
-        jobs, job = workspace.storage.graph_jobs, standing(workspace, RUNNING)
+        jobs, job = workspace.storage.graph_jobs, stored_job(workspace, RUNNING)
         before = workspace.stamp(GRAPH_JOBS, (job.uuid,))
         running = graph_moved(job, RUNNING)
         assert jobs.try_replace(running.evolve(attempts=1), QUEUED) is False
@@ -160,13 +160,13 @@ class GraphJobRepositoryContract(SchedulerCases):
     def test_entering_running_counts_one_and_sets_the_start(
         self, workspace: SchedulerWorkspace, changes: dict[str, object]
     ) -> None:
-        job = standing(workspace, QUEUED)
+        job = stored_job(workspace, QUEUED)
         with pytest.raises(ValidationError):
             workspace.storage.graph_jobs.try_replace(graph_moved(job, RUNNING).evolve(**changes), QUEUED)
         assert workspace.storage.graph_jobs.get(workspace.tenant, job.id) == job
 
     def test_the_start_is_set_once_and_a_stay_counts_nothing(self, workspace: SchedulerWorkspace) -> None:
-        jobs, job = workspace.storage.graph_jobs, standing(workspace, RUNNING)
+        jobs, job = workspace.storage.graph_jobs, stored_job(workspace, RUNNING)
         for changes in ({"started_at": at(2)}, {"started_at": None}, {"attempts": 2}):
             with pytest.raises(ValidationError):
                 jobs.try_replace(job.evolve(**changes), RUNNING)
@@ -177,22 +177,23 @@ class GraphJobRepositoryContract(SchedulerCases):
     def test_of_many_callers_with_one_expectation_one_moves_the_job_on(
         self, workspace: SchedulerWorkspace
     ) -> None:
-        job = standing(workspace, PENDING)
+        job = stored_job(workspace, PENDING)
         for target in (QUEUED, RUNNING, COMPLETED):
             origin = job.status
-            rivals = [
-                graph_moved(job, target, 5, cartographer_job_id=f"rival {number}") for number in range(RIVALS)
+            competitors = [
+                graph_moved(job, target, 5, cartographer_job_id=f"rival {number}")
+                for number in range(CONCURRENCY)
             ]
 
             def step(
-                storage: SchedulerStorage, rival: GraphBuildJob, origin: GraphJobStatus = origin
+                storage: SchedulerStorage, competitor: GraphBuildJob, origin: GraphJobStatus = origin
             ) -> bool:
-                return storage.graph_jobs.try_replace(rival, origin)
+                return storage.graph_jobs.try_replace(competitor, origin)
 
-            won = workspace.race(step, rivals)
+            won = workspace.race(step, competitors)
             assert [answer for answer in won if answer is not False] == [True]
             stored = workspace.storage.graph_jobs.get_build_job_required(workspace.tenant, job.id)
-            assert stored == rivals[won.index(True)]
+            assert stored == competitors[won.index(True)]
             job = stored
 
     def test_lists_are_narrowed_by_type_and_status_and_hold_200_at_most(
@@ -226,7 +227,7 @@ class GraphJobEventContract(SchedulerCases):
     """Events of jobs: appended once, in the order in which they came, and gone with their job."""
 
     def test_an_event_is_appended_once_and_never_changes(self, workspace: SchedulerWorkspace) -> None:
-        jobs, job = workspace.storage.graph_jobs, standing(workspace, QUEUED)
+        jobs, job = workspace.storage.graph_jobs, stored_job(workspace, QUEUED)
         event = graph_job_event(job, workspace.id("e"))
         jobs.append_event(event)
         before = workspace.stamp(GRAPH_JOB_EVENTS, (event.event_id,))
@@ -240,19 +241,19 @@ class GraphJobEventContract(SchedulerCases):
     def test_an_event_of_an_unknown_foreign_or_other_job_is_refused(
         self, workspace: SchedulerWorkspace
     ) -> None:
-        jobs, job = workspace.storage.graph_jobs, standing(workspace, QUEUED)
+        jobs, job = workspace.storage.graph_jobs, stored_job(workspace, QUEUED)
         foreign = build(workspace.elsewhere, "b")
         jobs.insert(foreign)
-        nobodies = (
+        unowned_jobs = (
             build(workspace, "absent"),
             overlay(workspace),
             foreign.evolve(tenant_id=workspace.tenant),
         )
-        for nobody in nobodies:
+        for unowned_job in unowned_jobs:
             with pytest.raises(NotFoundError) as refusal:
-                jobs.append_event(graph_job_event(nobody, workspace.id("e")))
-            assert (refusal.value.entity, refusal.value.key) == ("graph_jobs", nobody.id)
-            assert jobs.list_events(workspace.tenant, nobody.id).items == ()
+                jobs.append_event(graph_job_event(unowned_job, workspace.id("e")))
+            assert (refusal.value.entity, refusal.value.key) == ("graph_jobs", unowned_job.id)
+            assert jobs.list_events(workspace.tenant, unowned_job.id).items == ()
         jobs.append_event(graph_job_event(job, workspace.id("e")))
         assert jobs.list_events(workspace.foreign, job.id).items == ()
         assert jobs.list_events(workspace.tenant, overlay(workspace).id).items == ()
@@ -262,27 +263,27 @@ class GraphJobEventContract(SchedulerCases):
     def test_events_of_one_instant_come_in_the_reverse_order_of_their_insertion(
         self, workspace: SchedulerWorkspace
     ) -> None:
-        jobs, job = workspace.storage.graph_jobs, standing(workspace, QUEUED)
+        jobs, job = workspace.storage.graph_jobs, stored_job(workspace, QUEUED)
         events = [graph_job_event(job, workspace.id(f"e{number}")) for number in range(9)]
         later = graph_job_event(job, workspace.id("later"), 1)
         for event in (later, *events):
             jobs.append_event(event)
         wanted = [later, *reversed(events)]
         for limit in (1, 2, 50):
-            asked = partial(jobs.list_events, workspace.tenant, job.id, limit=limit)
-            assert all_pages(lambda token, asked=asked: asked(page_token=token)) == wanted  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            list_page = partial(jobs.list_events, workspace.tenant, job.id, limit=limit)
+            assert all_pages(lambda token, list_page=list_page: list_page(page_token=token)) == wanted  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 
     def test_many_writers_append_every_event_once(self, workspace: SchedulerWorkspace) -> None:
-        jobs = [standing(workspace, QUEUED, name) for name in ("a", "b")]
+        jobs = [stored_job(workspace, QUEUED, name) for name in ("a", "b")]
         events = [
             graph_job_event(jobs[number % 2], workspace.id(f"e{number // 2}-{number % 2}"))
-            for number in range(RIVALS)
+            for number in range(CONCURRENCY)
         ]
 
         def step(storage: SchedulerStorage, number: int) -> None:
             storage.graph_jobs.append_event(events[number % len(events)])
 
-        assert set(workspace.race(step, range(2 * RIVALS))) == {None}
+        assert set(workspace.race(step, range(2 * CONCURRENCY))) == {None}
         for number, job in enumerate(jobs):
             found = workspace.storage.graph_jobs.list_events(workspace.tenant, job.id)
             assert {event.event_id for event in found} == {event.event_id for event in events[number::2]}
@@ -290,8 +291,8 @@ class GraphJobEventContract(SchedulerCases):
     def test_the_events_of_a_job_go_with_it(self, workspace: SchedulerWorkspace) -> None:
         jobs, job, other = (
             workspace.storage.graph_jobs,
-            standing(workspace, QUEUED),
-            standing(workspace, QUEUED, "b"),
+            stored_job(workspace, QUEUED),
+            stored_job(workspace, QUEUED, "b"),
         )
         event, kept = graph_job_event(job, workspace.id("e")), graph_job_event(other, workspace.id("kept"))
         jobs.append_event(event)
@@ -339,17 +340,18 @@ class GraphJobStoreContract(SchedulerCases):
     def test_of_many_updates_one_leaves_an_event(self, workspace: SchedulerWorkspace) -> None:
         job = build(workspace)
         workspace.storage.graph_job_store.add(job)
-        rivals = [
-            graph_moved(job, RUNNING, 5, cartographer_job_id=f"rival {number}") for number in range(RIVALS)
+        competitors = [
+            graph_moved(job, RUNNING, 5, cartographer_job_id=f"rival {number}")
+            for number in range(CONCURRENCY)
         ]
 
-        def step(storage: SchedulerStorage, rival: GraphBuildJob) -> bool:
-            return storage.graph_job_store.update(rival, QUEUED)
+        def step(storage: SchedulerStorage, competitor: GraphBuildJob) -> bool:
+            return storage.graph_job_store.update(competitor, QUEUED)
 
-        won = workspace.race(step, rivals)
+        won = workspace.race(step, competitors)
         assert [answer for answer in won if answer is not False] == [True]
         (updated, _) = workspace.storage.graph_jobs.list_events(workspace.tenant, job.id)
-        assert updated.payload.job == rivals[won.index(True)]
+        assert updated.payload.job == competitors[won.index(True)]
 
     def test_a_list_answers_as_an_api_does(self, workspace: SchedulerWorkspace) -> None:
         store = workspace.storage.graph_job_store

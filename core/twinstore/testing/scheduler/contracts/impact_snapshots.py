@@ -163,7 +163,7 @@ class ImpactSnapshotRepositoryContract(SchedulerCases):
             namespaces=("b", "a", "b", " a "),
             labels=labels,
         )
-        asked = Selector(
+        wanted_selector = Selector(
             scope=SelectorScope.BY_DIGEST,
             tenant_id=workspace.tenant,
             digests=(digest_text(1), digest_text(2), digest_text(1)),
@@ -171,7 +171,10 @@ class ImpactSnapshotRepositoryContract(SchedulerCases):
             labels=labels[::-1],
         )
         snapshot = stored(workspace, "a", selector=written)
-        assert workspace.storage.impact_snapshots.get_latest_by_selector(workspace.tenant, asked) == snapshot
+        assert (
+            workspace.storage.impact_snapshots.get_latest_by_selector(workspace.tenant, wanted_selector)
+            == snapshot
+        )
 
     def test_lists_are_the_newest_first_with_ties_by_id(self, workspace: SchedulerWorkspace) -> None:
         for name, seconds in (("d", 0), ("b", 5), ("a", 5), ("c", 9)):
@@ -246,7 +249,7 @@ class ImpactSnapshotRepositoryContract(SchedulerCases):
         assert workspace.storage.impact_snapshots.get(workspace.tenant, workspace.id("large")) == snapshot
 
     @needs("transactions")
-    def test_rivals_storing_identical_content_all_succeed(self, workspace: SchedulerWorkspace) -> None:
+    def test_concurrent_upserts_of_identical_content_all_succeed(self, workspace: SchedulerWorkspace) -> None:
         snapshot = rich_impact_set(workspace.tenant)
         results = workspace.race(
             lambda storage, same: storage.impact_snapshots.upsert(workspace.tenant, same), [snapshot] * 6
@@ -255,10 +258,13 @@ class ImpactSnapshotRepositoryContract(SchedulerCases):
         assert workspace.count(IMPACT_SNAPSHOTS) == 1
 
     @needs("transactions")
-    def test_rivals_replacing_leave_one_of_their_snapshots(self, workspace: SchedulerWorkspace) -> None:
-        rivals = [workspace.snapshot("a", generated_at=at(number)) for number in range(6)]
+    def test_concurrent_replacements_leave_one_of_their_snapshots(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        competitors = [workspace.snapshot("a", generated_at=at(number)) for number in range(6)]
         results = workspace.race(
-            lambda storage, rival: storage.impact_snapshots.upsert(workspace.tenant, rival), rivals
+            lambda storage, competitor: storage.impact_snapshots.upsert(workspace.tenant, competitor),
+            competitors,
         )
         assert outcomes(results) == {"ok": 6}
-        assert workspace.storage.impact_snapshots.get(workspace.tenant, workspace.id("a")) in rivals
+        assert workspace.storage.impact_snapshots.get(workspace.tenant, workspace.id("a")) in competitors

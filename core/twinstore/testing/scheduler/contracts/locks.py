@@ -11,11 +11,11 @@ import pytest
 from typing_extensions import Unpack
 
 from twinstore.errors import LeaseLostError, LockTimeoutError, TenantScopeError, ValidationError
-from twinstore.scheduler import holding
+from twinstore.scheduler import held_lock
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.testing.base import needs
 from twinstore.testing.scheduler.cases import SchedulerCases
-from twinstore.testing.workspace import PATIENCE_SECONDS, outcomes
+from twinstore.testing.workspace import TIMEOUT_SECONDS, outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ __all__ = ["LockContract"]
 NOW: Final = timedelta(0)
 SECOND: Final = timedelta(seconds=1)
 MINUTE: Final = timedelta(minutes=1)
-RIVALS: Final = 4
+CONCURRENCY: Final = 4
 OFTEN: Final = 600
 
 
@@ -72,9 +72,9 @@ def expire(workspace: SchedulerWorkspace, name: str = "a") -> None:
 
 def extended(workspace: SchedulerWorkspace, end: datetime) -> datetime:
     """Wait until the stored lease of a lock ends later than that; return when it ends then."""
-    given_up = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while (found := stored(workspace).expires_at) <= end:
-        assert time.monotonic() < given_up, "the lease was never renewed"
+        assert time.monotonic() < deadline, "the lease was never renewed"
     return found
 
 
@@ -128,7 +128,7 @@ class LockContract(SchedulerCases):
             assert stored(workspace).renewed_at == end - 2 * MINUTE
             assert handle.is_held()
 
-    def test_an_expired_lock_goes_to_whoever_asks_first(self, workspace: SchedulerWorkspace) -> None:
+    def test_an_expired_lock_goes_to_the_first_request(self, workspace: SchedulerWorkspace) -> None:
         late = acquired(workspace, holder_id="same", lease=SECOND)
         expire(workspace)
         with workspace.storages(1) as (other,), contended(workspace, other, late) as owner:
@@ -150,7 +150,7 @@ class LockContract(SchedulerCases):
             assert (stored(workspace), owner.is_held(), late.is_held()) == (before, True, False)
             assert owner.renew() > before.acquired_at
 
-    def test_an_expired_lease_is_not_renewed_even_while_nobody_else_has_it(
+    def test_an_expired_lease_is_not_renewed_even_while_no_one_else_has_it(
         self, workspace: SchedulerWorkspace
     ) -> None:
         handle = acquired(workspace)
@@ -172,7 +172,7 @@ class LockContract(SchedulerCases):
             assert found is not None
             assert (found.tenant_id, found.fence) == (workspace.tenant, 1)
 
-    def test_of_rivals_one_gets_a_lock_in_every_round_and_fences_are_given_once(
+    def test_one_concurrent_request_gets_a_lock_in_every_round_and_fences_are_given_once(
         self, workspace: SchedulerWorkspace
     ) -> None:
         fences: list[int] = []
@@ -184,10 +184,10 @@ class LockContract(SchedulerCases):
             fences.append(handle.fence)
             return True
 
-        rounds = workspace.rounds(attempt, lambda turn: [f"race {turn}"] * RIVALS)
+        rounds = workspace.rounds(attempt, lambda round_number: [f"race {round_number}"] * CONCURRENCY)
         for results in rounds:
-            assert outcomes(results) == {"ok": RIVALS}
-            assert sorted(map(bool, results)) == [False] * (RIVALS - 1) + [True]
+            assert outcomes(results) == {"ok": CONCURRENCY}
+            assert sorted(map(bool, results)) == [False] * (CONCURRENCY - 1) + [True]
         assert fences == [1] * len(rounds)
 
     def test_who_waits_gets_the_lock_when_it_is_released(self, workspace: SchedulerWorkspace) -> None:
@@ -202,7 +202,7 @@ class LockContract(SchedulerCases):
 
         assert workspace.race(act, ["wait", "release", "wait"]) in ([2, 1, 3], [3, 1, 2])
 
-    def test_who_waits_in_vain_is_told_so(self, workspace: SchedulerWorkspace) -> None:
+    def test_a_wait_in_vain_is_reported(self, workspace: SchedulerWorkspace) -> None:
         wait = timedelta(milliseconds=30)
         with acquired(workspace):
             assert workspace.storage.locks.try_acquire(workspace.id("a"), wait) is None
@@ -215,7 +215,7 @@ class LockContract(SchedulerCases):
     ) -> None:
         with pytest.MonkeyPatch.context() as patch:
             # Often, and long before the lease is over, which a busy machine might outlast.
-            patch.setattr(holding, "RENEWALS_PER_LEASE", OFTEN)
+            patch.setattr(held_lock, "RENEWALS_PER_LEASE", OFTEN)
             with acquired(workspace, lease=MINUTE) as handle:
                 ends = [handle.expires_at]
                 with handle.keep_alive():

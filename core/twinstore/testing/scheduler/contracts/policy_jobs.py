@@ -184,7 +184,7 @@ class PolicyJobContract(SchedulerCases):
         assert jobs.try_replace(after, DISPATCHING, lease_owner=WORKER, now=at(119.999))
         assert jobs.get(workspace.tenant, job.id) == after.evolve(updated_at=at(119.999))
 
-    def test_nobody_but_its_owner_changes_a_lease(self, workspace: SchedulerWorkspace) -> None:
+    def test_only_its_owner_changes_a_lease(self, workspace: SchedulerWorkspace) -> None:
         job, jobs = stored(workspace, DISPATCHING), workspace.storage.policy_jobs
         stolen = job.evolve(lease_owner="thief", lease_expires_at=at(999), last_error="seen")
         assert jobs.try_replace(stolen, DISPATCHING)
@@ -192,7 +192,7 @@ class PolicyJobContract(SchedulerCases):
         with pytest.raises(ValidationError, match="lease_owner"):
             jobs.try_replace(stolen, DISPATCHING, lease_owner=WORKER, now=at(1))
 
-    def test_one_of_many_rivals_replaces_a_job(self, workspace: SchedulerWorkspace) -> None:
+    def test_one_of_many_concurrent_calls_replaces_a_job(self, workspace: SchedulerWorkspace) -> None:
         job = stored(workspace)
 
         def lease(storage: SchedulerStorage, second: int) -> bool:
@@ -237,7 +237,7 @@ class PolicyJobContract(SchedulerCases):
 
 NORMAL, HIGH, EMERGENCY = PolicyRunPriority
 MINUTE: Final = timedelta(minutes=1)
-RIVALS: Final = 8
+CONCURRENCY: Final = 8
 
 
 def queued(workspace: SchedulerWorkspace, *names: str, **changes: object) -> list[PolicyRunJob]:
@@ -319,23 +319,25 @@ class PolicyClaimContract(SchedulerCases):
         ]
 
     @pytest.mark.parametrize("batch", [1, 5])
-    def test_rivals_of_one_name_lease_each_job_once(self, workspace: SchedulerWorkspace, batch: int) -> None:
+    def test_concurrent_workers_of_one_name_lease_each_job_once(
+        self, workspace: SchedulerWorkspace, batch: int
+    ) -> None:
         tenant = workspace.tenant
-        wanted = set(ids(queued(workspace, *(f"job {number}" for number in range(RIVALS * 2)))))
+        wanted = set(ids(queued(workspace, *(f"job {number}" for number in range(CONCURRENCY * 2)))))
 
-        def drain(storage: SchedulerStorage, rival: int) -> list[str]:
-            del rival  # they have one name, at one instant: only the lease itself distinguishes them
+        def drain(storage: SchedulerStorage, competitor: int) -> list[str]:
+            del competitor  # they have one name, at one instant: only the lease itself distinguishes them
             found: list[str] = []
             misses = 0
-            while misses < RIVALS:
+            while misses < CONCURRENCY:
                 leased = storage.policy_jobs.lease_many("same", at(1), limit=batch, tenant_id=tenant)
                 misses = 0 if leased else misses + 1
                 found += ids(leased)
             return found
 
-        results = workspace.race(drain, range(RIVALS))
+        results = workspace.race(drain, range(CONCURRENCY))
         leased = [job for result in results if not isinstance(result, TwinstoreError) for job in result]
-        assert len(results) == RIVALS
+        assert len(results) == CONCURRENCY
         assert sorted(leased) == sorted(wanted)
 
     def test_a_batch_is_answered_one_by_one(self, workspace: SchedulerWorkspace) -> None:
@@ -562,13 +564,13 @@ class PolicyRunServiceContract(SchedulerCases):
         assert [run.run_id for run in runs.list(workspace.tenant)] == [run.run_id for run in reversed(found)]
         assert tuple(runs.list(workspace.tenant, PolicyJobQueryOptions(statuses=[FAILED]))) == ()
 
-    def test_rivals_that_ask_for_one_run_get_the_same_one(self, workspace: SchedulerWorkspace) -> None:
+    def test_concurrent_requests_for_one_run_get_the_same_one(self, workspace: SchedulerWorkspace) -> None:
         request = make_policy_request(workspace.tenant, RUN)
 
-        def ask(storage: SchedulerStorage, second: int) -> PolicyRunStatus:
+        def request_run(storage: SchedulerStorage, second: int) -> PolicyRunStatus:
             return storage.policy_run_service.enqueue(request, now=at(second))
 
-        results = workspace.race(ask, range(8))
+        results = workspace.race(request_run, range(8))
         assert outcomes(results) == {"ok": 8}
         assert len(set(map(str, results))) == 1
         assert workspace.count(POLICY_JOBS) == 1
@@ -606,8 +608,8 @@ class PolicyRunServiceContract(SchedulerCases):
         runs, tenant = workspace.storage.policy_run_service, workspace.tenant
         enqueued(workspace)
         job = leased(workspace)
-        asked = runs.request_cancellation(tenant, RUN, " enough ", now=at(3))
-        assert asked.status is QUEUED
+        requested = runs.request_cancellation(tenant, RUN, " enough ", now=at(3))
+        assert requested.status is QUEUED
         stored = workspace.storage.policy_jobs.get_required(tenant, job.id)
         assert stored == job.evolve(
             cancellation_requested=True,
@@ -615,7 +617,7 @@ class PolicyRunServiceContract(SchedulerCases):
             cancellation_reason="enough",
             updated_at=at(3),
         )
-        assert runs.request_cancellation(tenant, RUN, "other", now=at(4)) == asked
+        assert runs.request_cancellation(tenant, RUN, "other", now=at(4)) == requested
         other = runs.enqueue(make_policy_request(tenant, "run-2"), now=at(1))
         ended = runs.request_cancellation(tenant, other.run_id, None, now=at(5))
         assert (ended.status, ended.finished_at) == (CANCELED, at(5))

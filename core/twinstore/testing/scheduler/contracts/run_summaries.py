@@ -119,11 +119,14 @@ class RunSummaryRepositoryContract(SchedulerCases):
         assert summaries.get(workspace.tenant, first.schedule_id) == second
 
     @needs("transactions")
-    def test_of_rivals_expecting_one_summary_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
+    def test_of_concurrent_writers_expecting_one_summary_exactly_one_wins(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         first = workspace.storage.run_summaries.upsert(workspace.summary("a"))
-        rivals = [first.evolve(updated_at=at(number)) for number in range(1, 7)]
+        competitors = [first.evolve(updated_at=at(number)) for number in range(1, 7)]
         results = workspace.race(
-            lambda storage, rival: storage.run_summaries.upsert(rival, expected_updated_at=at()), rivals
+            lambda storage, competitor: storage.run_summaries.upsert(competitor, expected_updated_at=at()),
+            competitors,
         )
         assert outcomes(results) == {"ConflictError": 5, "ok": 1}
         assert workspace.storage.run_summaries.get(workspace.tenant, first.schedule_id) in results
@@ -144,7 +147,9 @@ class RunSummaryRepositoryContract(SchedulerCases):
         assert seen == [None, first]
         assert summaries.get(workspace.tenant, key) == second
 
-    def test_modify_leaves_a_summary_alone_when_told_nothing(self, workspace: SchedulerWorkspace) -> None:
+    def test_modify_leaves_a_summary_alone_if_the_function_returns_none(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         summaries, key = workspace.storage.run_summaries, workspace.id("a")
         assert summaries.modify(workspace.tenant, key, lambda _: None) is None
         assert workspace.count(RUN_SUMMARIES) == 0
@@ -195,7 +200,7 @@ class RunSummaryRepositoryContract(SchedulerCases):
             workspace.storage.run_summaries.modify(workspace.tenant, workspace.id("a"), None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
 
     @needs("transactions")
-    def test_rival_modifications_lose_nothing(self, workspace: SchedulerWorkspace) -> None:
+    def test_concurrent_modifications_lose_nothing(self, workspace: SchedulerWorkspace) -> None:
         key = workspace.id("a")
 
         def grow(stored: RunSummary | None) -> RunSummary:

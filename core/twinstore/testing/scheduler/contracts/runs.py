@@ -280,28 +280,29 @@ class RunRepositoryContract(SchedulerCases):
         assert tuple(isolated_workspace.storage.runs.list_by_state(RunState.ERROR)) == ()
 
     @needs("transactions")
-    def test_of_rivals_creating_one_id_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
-        rivals = [workspace.run("a", created_at=at(number)) for number in range(8)]
-        results = workspace.race(lambda storage, run: storage.runs.create(run), rivals)
+    def test_of_concurrent_creations_of_one_id_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
+        competitors = [workspace.run("a", created_at=at(number)) for number in range(8)]
+        results = workspace.race(lambda storage, run: storage.runs.create(run), competitors)
         assert outcomes(results) == {"DuplicateError": 7, "ok": 1}
         assert workspace.storage.runs.get(workspace.tenant, workspace.id("a")) in results
 
     @needs("transactions")
-    def test_of_rivals_moving_one_run_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
+    def test_of_concurrent_moves_of_one_run_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
         run = in_state(workspace, RunState.RUNNING)
         states = [RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED] * 2
-        rivals = [moved(run, state, finished_at=at(100 + number)) for number, state in enumerate(states)]
+        competitors = [moved(run, state, finished_at=at(100 + number)) for number, state in enumerate(states)]
         results = workspace.race(
-            lambda storage, rival: storage.runs.update(rival, expected_state=RunState.RUNNING), rivals
+            lambda storage, competitor: storage.runs.update(competitor, expected_state=RunState.RUNNING),
+            competitors,
         )
         assert outcomes(results) == {"ConflictError": 5, "ok": 1}
-        assert workspace.storage.runs.get(workspace.tenant, run.id) == rivals[results.index(True)]
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == competitors[results.index(True)]
 
     @needs("transactions")
-    def test_rival_counters_never_fall(self, workspace: SchedulerWorkspace) -> None:
+    def test_concurrently_written_counters_never_fall(self, workspace: SchedulerWorkspace) -> None:
         run = in_state(workspace, RunState.RUNNING)
-        rivals = [run.evolve(stats=RunStats(candidates=number)) for number in range(1, 9)]
-        results = workspace.race(lambda storage, rival: storage.runs.update(rival), rivals)
+        competitors = [run.evolve(stats=RunStats(candidates=number)) for number in range(1, 9)]
+        results = workspace.race(lambda storage, competitor: storage.runs.update(competitor), competitors)
         assert set(outcomes(results)) <= {"ok", "ValidationError"}
         assert workspace.storage.runs.get_required(workspace.tenant, run.id).stats == RunStats(candidates=8)
 
@@ -536,7 +537,9 @@ class ExecutionLogContract(SchedulerCases):
         assert logs.list(workspace.tenant, run.id) == (last,)
 
     @needs("transactions")
-    def test_rivals_get_numbers_without_a_gap_and_none_twice(self, workspace: SchedulerWorkspace) -> None:
+    def test_concurrent_appends_get_numbers_without_a_gap_and_none_twice(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         run = started(workspace)
 
         def append(storage: SchedulerStorage, name: str) -> tuple[ExecutionLogEntry, ...]:

@@ -251,7 +251,7 @@ class ScheduleRepositoryContract(SchedulerCases):
         )
         assert workspace.storage.schedules.get(workspace.tenant, schedule.id) == schedule
 
-    def test_deletion_and_restore_may_be_repeated_in_turn(self, workspace: SchedulerWorkspace) -> None:
+    def test_deletion_and_restore_may_alternate_repeatedly(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         schedules = workspace.storage.schedules
         for second in range(1, 7, 2):
@@ -300,33 +300,41 @@ class ScheduleRepositoryContract(SchedulerCases):
         assert stored(workspace, updated_at=end, enabled=False).updated_at == end
 
     @needs("transactions")
-    def test_of_rivals_with_one_name_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
-        rivals = [workspace.schedule(str(number), name="same") for number in range(6)]
-        results = workspace.race(lambda storage, schedule: storage.schedules.upsert(schedule), rivals)
+    def test_of_concurrent_writers_with_one_name_exactly_one_wins(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        competitors = [workspace.schedule(str(number), name="same") for number in range(6)]
+        results = workspace.race(lambda storage, schedule: storage.schedules.upsert(schedule), competitors)
         assert outcomes(results) == {"DuplicateError": 5, "ok": 1}
         assert (workspace.count(SCHEDULES), workspace.count(TRIGGERS)) == (1, 1)
 
     @needs("transactions")
-    def test_of_rivals_with_one_expectation_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
+    def test_of_concurrent_writers_with_one_expectation_exactly_one_wins(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         first = stored(workspace)
-        rivals = [first.evolve(name=f"rival {number}", updated_at=at(number)) for number in range(1, 7)]
+        competitors = [first.evolve(name=f"rival {number}", updated_at=at(number)) for number in range(1, 7)]
         results = workspace.race(
-            lambda storage, rival: storage.schedules.upsert(rival, expected_updated_at=first.updated_at),
-            rivals,
+            lambda storage, competitor: storage.schedules.upsert(
+                competitor, expected_updated_at=first.updated_at
+            ),
+            competitors,
         )
         assert outcomes(results) == {"ConflictError": 5, "ok": 1}
         winner = next(result for result in results if not isinstance(result, Exception))
         assert workspace.storage.schedules.get(workspace.tenant, first.id) == winner
 
     @needs("transactions")
-    def test_rivals_creating_the_same_schedule_all_succeed(self, workspace: SchedulerWorkspace) -> None:
+    def test_concurrent_creations_of_the_same_schedule_all_succeed(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         schedule = workspace.schedule()
         results = workspace.race(lambda storage, same: storage.schedules.upsert(same), [schedule] * 6)
         assert results == [schedule] * 6
         assert (workspace.count(SCHEDULES), workspace.count(TRIGGERS)) == (1, 1)
 
     @needs("transactions")
-    def test_of_rivals_deleting_exactly_one_is_told_so(self, workspace: SchedulerWorkspace) -> None:
+    def test_of_concurrent_deletions_exactly_one_returns_true(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored(workspace)
         results = workspace.race(
             lambda storage, by: storage.schedules.soft_delete(workspace.tenant, schedule.id, by, at(5)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pytest
 
-from twinstore.access.protocol import Moment, Ref, Rows, Rule
+from twinstore.access.protocol import Ref, Rows, Rule, ServerClock
 from twinstore.access.scope import Scope
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenant
@@ -135,7 +135,7 @@ class SchedulerTransactionContract(SchedulerCases):
         assert workspace.storage.runs.get(workspace.tenant, workspace.id("new")) is None
 
     @needs("transactions")
-    def test_rival_units_lose_no_update(self, workspace: SchedulerWorkspace) -> None:
+    def test_concurrent_units_lose_no_update(self, workspace: SchedulerWorkspace) -> None:
         schedule_id = workspace.id("s")
 
         def grow(stored: RunSummary | None) -> RunSummary:
@@ -184,7 +184,7 @@ def two_schedules(workspace: SchedulerWorkspace) -> tuple[Ref, Ref]:
 def renamed(workspace: SchedulerWorkspace, name: str) -> Rule:
     """Return a rule that changes the first schedule and inserts the second one under a taken name."""
 
-    def rule(rows: Rows, now: Moment) -> Rows:
+    def rule(rows: Rows, now: ServerClock) -> Rows:
         del now
         (stored, _) = rows
         assert stored is not None
@@ -316,7 +316,7 @@ def everything(session: SchedulerSession, workspace: SchedulerWorkspace) -> tupl
     )
 
 
-class FirstMeeting:
+class FirstCallBarrier:
     """Holds each thread up once, until all have come: all have read, and none has written."""
 
     def __init__(self, threads: int) -> None:
@@ -410,22 +410,22 @@ class SchedulerIsolationContract(SchedulerCases):
     ) -> None:
         overtaken(workspace, INSERTS[name])
         with workspace.storages(1) as (other,):
-            racer = Overtaken(workspace.elsewhere, other, INSERTS[name])
-            workspace.storage.transact(racer, tenant_id=workspace.foreign)
-        assert racer.attempts == 2
+            retried = Overtaken(workspace.elsewhere, other, INSERTS[name])
+            workspace.storage.transact(retried, tenant_id=workspace.foreign)
+        assert retried.attempts == 2
 
     @needs("transactions")
     @pytest.mark.parametrize("name", CREATIONS)
-    def test_what_may_exist_once_is_created_by_one_of_two_rivals(
+    def test_what_may_exist_once_is_created_by_one_of_two_concurrent_writers(
         self, workspace: SchedulerWorkspace, name: str
     ) -> None:
         store_rows(workspace)
         store_rows(workspace.elsewhere)
         overtaken(workspace, CREATIONS[name], ConflictError)
         with workspace.storages(1) as (other,):
-            racer = Overtaken(workspace.elsewhere, other, CREATIONS[name])
+            retried = Overtaken(workspace.elsewhere, other, CREATIONS[name])
             with pytest.raises(DuplicateError):
-                workspace.storage.transact(racer, tenant_id=workspace.foreign)
+                workspace.storage.transact(retried, tenant_id=workspace.foreign)
 
     @needs("transactions")
     @pytest.mark.parametrize("name", WRITES)
@@ -447,16 +447,16 @@ class SchedulerIsolationContract(SchedulerCases):
         with workspace.storages(1) as (other,):
             with workspace.storage.transaction(workspace.tenant) as first:
                 WRITES[name](first, workspace, 1)
-                rival = in_thread(lambda: second(other))
+                competitor = in_thread(lambda: second(other))
                 assert begun.wait(LIMIT_SECONDS)
                 # If the second writer does not wait for the first one, it could commit before it.
                 ended.wait(HEAD_START_SECONDS)
-            assert outcomes([rival()]) == {"ConcurrencyError": 1}
+            assert outcomes([competitor()]) == {"ConcurrencyError": 1}
         with workspace.storage.transaction(workspace.tenant) as third:
             WRITES[name](third, workspace, 3)
 
     @needs("transactions")
-    def test_a_unit_that_rolls_back_costs_its_rival_no_more_than_a_repetition(
+    def test_a_unit_that_rolls_back_costs_a_concurrent_one_no_more_than_a_repetition(
         self, workspace: SchedulerWorkspace
     ) -> None:
         store_rows(workspace)
@@ -472,14 +472,14 @@ class SchedulerIsolationContract(SchedulerCases):
         def rolled_back(storage: SchedulerStorage) -> Callable[[], object]:
             with storage.transaction(workspace.tenant) as first:
                 count_up(first, workspace)
-                rival = in_thread(lambda: second(other))
+                competitor = in_thread(lambda: second(other))
                 assert begun.wait(LIMIT_SECONDS)
-                raise Withdrawn(rival)
+                raise Rollback(competitor)
 
         with workspace.storages(1) as (other,):
-            with pytest.raises(Withdrawn) as withdrawn:
+            with pytest.raises(Rollback) as rollback:
                 rolled_back(workspace.storage)
-            assert withdrawn.value.rival() == 1
+            assert rollback.value.competitor() == 1
 
     @needs("transactions")
     def test_a_call_that_stands_alone_waits_for_a_unit_and_builds_on_it(
@@ -519,7 +519,7 @@ class SchedulerIsolationContract(SchedulerCases):
         write: Callable[[SchedulerSession, SchedulerWorkspace, int, Meet], object],
     ) -> None:
         store_rows(workspace)
-        meet = FirstMeeting(THREADS)
+        meet = FirstCallBarrier(THREADS)
 
         def work(storage: SchedulerStorage, number: int) -> float:
             def once(unit: SchedulerSession) -> None:
@@ -551,7 +551,9 @@ class SchedulerIsolationContract(SchedulerCases):
         )
 
     @needs("transactions")
-    def test_rows_that_a_unit_writes_twice_are_no_rivals(self, workspace: SchedulerWorkspace) -> None:
+    def test_rows_that_a_unit_writes_twice_are_no_concurrent_writes(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         store_rows(workspace)
         with workspace.storage.transaction(workspace.tenant) as unit:
             for number in (1, 2):
@@ -564,17 +566,17 @@ class SchedulerIsolationContract(SchedulerCases):
             )
 
 
-class Withdrawn(Exception):  # noqa: N818  # no error: it ends a unit on purpose
+class Rollback(Exception):  # noqa: N818  # no error: it ends a unit on purpose
     """Leaves a unit without committing it, and hands over the second writer that waits for it."""
 
-    def __init__(self, rival: Callable[[], object]) -> None:
+    def __init__(self, competitor: Callable[[], object]) -> None:
         """Take the function that waits for the second writer."""
         super().__init__()
-        self.rival = rival
+        self.competitor = competitor
 
 
 # Tried often enough for concurrent writers to meet: twenty rounds, each over fresh rows.
-RIVALS: Final = 4
+CONCURRENCY: Final = 4
 
 
 class SchedulerRaceContract(SchedulerCases):
@@ -584,38 +586,48 @@ class SchedulerRaceContract(SchedulerCases):
     def test_one_run_of_an_id_is_created_in_every_round(self, workspace: SchedulerWorkspace) -> None:
         rounds = workspace.rounds(
             lambda storage, run: storage.runs.create(run),
-            lambda turn: [workspace.run(f"race {turn}", created_at=at(number)) for number in range(RIVALS)],
+            lambda round_number: [
+                workspace.run(f"race {round_number}", created_at=at(number)) for number in range(CONCURRENCY)
+            ],
         )
-        for turn, results in enumerate(rounds):
-            assert outcomes(results) == {"DuplicateError": RIVALS - 1, "ok": 1}
-            assert workspace.storage.runs.get(workspace.tenant, workspace.id(f"race {turn}")) in results
+        for round_number, results in enumerate(rounds):
+            assert outcomes(results) == {"DuplicateError": CONCURRENCY - 1, "ok": 1}
+            assert (
+                workspace.storage.runs.get(workspace.tenant, workspace.id(f"race {round_number}")) in results
+            )
 
     @needs("transactions")
     def test_one_record_of_an_id_is_appended_in_every_round(self, workspace: SchedulerWorkspace) -> None:
         rounds = workspace.rounds(
             lambda storage, record: storage.audit.append(record),
-            lambda turn: [workspace.record(f"race {turn}", message=str(number)) for number in range(RIVALS)],
+            lambda round_number: [
+                workspace.record(f"race {round_number}", message=str(number)) for number in range(CONCURRENCY)
+            ],
         )
-        for turn, results in enumerate(rounds):
-            assert outcomes(results) == {"DuplicateError": RIVALS - 1, "ok": 1}
-            assert workspace.storage.audit.get(workspace.tenant, workspace.id(f"race {turn}")) in results
+        for round_number, results in enumerate(rounds):
+            assert outcomes(results) == {"DuplicateError": CONCURRENCY - 1, "ok": 1}
+            assert (
+                workspace.storage.audit.get(workspace.tenant, workspace.id(f"race {round_number}")) in results
+            )
 
     @needs("transactions")
     def test_a_schedule_and_its_trigger_stay_in_step_in_every_round(
         self, workspace: SchedulerWorkspace
     ) -> None:
-        def act(storage: SchedulerStorage, rival: tuple[str, Schedule]) -> object:
-            kind, schedule = rival
+        def act(storage: SchedulerStorage, competitor: tuple[str, Schedule]) -> object:
+            kind, schedule = competitor
             if kind == "change":
                 return storage.schedules.upsert(schedule)
             return storage.triggers.recalculate(workspace.tenant, schedule.id, at(2))
 
-        def rivals(turn: int) -> list[tuple[str, Schedule]]:
-            schedule = workspace.storage.schedules.upsert(workspace.schedule(f"race {turn}"))
+        def competitors(round_number: int) -> list[tuple[str, Schedule]]:
+            schedule = workspace.storage.schedules.upsert(workspace.schedule(f"race {round_number}"))
             changed = schedule.evolve(when_cron="*/5 * * * *", updated_at=at(1))
-            return [("change", changed), *[("recalculate", schedule)] * (RIVALS - 1)]
+            return [("change", changed), *[("recalculate", schedule)] * (CONCURRENCY - 1)]
 
-        for turn, results in enumerate(workspace.rounds(act, rivals)):
-            assert outcomes(results) == {"ok": RIVALS}
-            trigger = workspace.storage.triggers.get_required(workspace.tenant, workspace.id(f"race {turn}"))
+        for round_number, results in enumerate(workspace.rounds(act, competitors)):
+            assert outcomes(results) == {"ok": CONCURRENCY}
+            trigger = workspace.storage.triggers.get_required(
+                workspace.tenant, workspace.id(f"race {round_number}")
+            )
             assert trigger.when_cron == "*/5 * * * *"

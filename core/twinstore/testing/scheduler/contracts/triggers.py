@@ -181,7 +181,9 @@ class TriggerRepositoryContract(SchedulerCases):
         assert listed == [workspace.id("c"), workspace.id("b"), workspace.id("a")]
 
     @needs("transactions")
-    def test_rivals_recalculating_leave_one_consistent_trigger(self, workspace: SchedulerWorkspace) -> None:
+    def test_concurrent_recalculations_leave_one_consistent_trigger(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         schedule = stored(workspace)
         results = workspace.race(
             lambda storage, hour: storage.triggers.recalculate(workspace.tenant, schedule.id, hour),
@@ -192,7 +194,7 @@ class TriggerRepositoryContract(SchedulerCases):
         assert workspace.count(TRIGGERS) == 1
 
     @needs("transactions")
-    def test_rivals_changing_schedule_and_trigger_leave_them_in_step(
+    def test_concurrent_changes_of_schedule_and_trigger_leave_them_in_step(
         self, workspace: SchedulerWorkspace
     ) -> None:
         schedule = stored(workspace)
@@ -216,7 +218,7 @@ class TriggerRepositoryContract(SchedulerCases):
 
 
 HOUR = timedelta(hours=1)
-RIVALS = 4
+CONCURRENCY = 4
 
 
 def stored_hourly(workspace: SchedulerWorkspace, name: str = "hourly", /, **changes: object) -> Schedule:
@@ -236,7 +238,7 @@ def fire(workspace: SchedulerWorkspace, schedule: Schedule, now: datetime) -> Fi
     return workspace.storage.triggers.fire(workspace.tenant, schedule.id, now)
 
 
-def taken_elsewhere(workspace: SchedulerWorkspace, schedule: Schedule) -> Run:
+def occupy_run_id(workspace: SchedulerWorkspace, schedule: Schedule) -> Run:
     """Store a run of another tenant under the id of the run that is due next; return it."""
     other, due = workspace.elsewhere, due_of(workspace, schedule)
     taken = f"run:{workspace.tenant}:{schedule.id}:{due:%Y%m%dT%H%M%SZ}"
@@ -302,15 +304,15 @@ class FiringContract(SchedulerCases):
         def act(storage: SchedulerStorage, schedule: Schedule) -> object:
             return storage.triggers.fire(workspace.tenant, schedule.id, at(99_999))
 
-        def rivals(turn: int) -> list[Schedule]:
-            return [stored_hourly(workspace, f"race {turn}")] * RIVALS
+        def competitors(round_number: int) -> list[Schedule]:
+            return [stored_hourly(workspace, f"race {round_number}")] * CONCURRENCY
 
-        for turn, results in enumerate(workspace.rounds(act, rivals)):
+        for round_number, results in enumerate(workspace.rounds(act, competitors)):
             fired = [result for result in results if result is not None]
             assert all(isinstance(result, FiredTrigger) for result in fired), fired
             assert len(fired) == 1
             runs = workspace.storage.runs.get_runs_by_schedule(
-                workspace.tenant, workspace.id(f"race {turn}"), 50
+                workspace.tenant, workspace.id(f"race {round_number}"), 50
             )
             assert len(runs) == 1
 
@@ -330,7 +332,7 @@ class FiringContract(SchedulerCases):
 
     def test_a_run_of_another_tenant_with_this_id_is_not_shown(self, workspace: SchedulerWorkspace) -> None:
         schedule = stored_hourly(workspace)
-        theirs = taken_elsewhere(workspace, schedule)
+        theirs = occupy_run_id(workspace, schedule)
         due = due_of(workspace, schedule)
         fired = fire(workspace, schedule, due)
         assert fired is not None
@@ -344,11 +346,11 @@ class FiringContract(SchedulerCases):
         assert workspace.storage.runs.get(workspace.tenant, theirs.id) is None
         assert workspace.elsewhere.storage.runs.get_required(theirs.tenant_id, theirs.id) == theirs
 
-    def test_whoever_has_the_id_of_a_run_its_schedule_is_due_once(
+    def test_a_schedule_is_due_once_even_if_another_tenant_has_the_id_of_its_run(
         self, isolated_workspace: SchedulerWorkspace
     ) -> None:
         schedule = stored_hourly(isolated_workspace)
-        taken_elsewhere(isolated_workspace, schedule)
+        occupy_run_id(isolated_workspace, schedule)
         due = due_of(isolated_workspace, schedule)
         fired = fire(isolated_workspace, schedule, due + HOUR)
         assert fired is not None
@@ -368,7 +370,7 @@ class FiringContract(SchedulerCases):
         self, workspace: SchedulerWorkspace
     ) -> None:
         schedule = stored_hourly(workspace)
-        taken_elsewhere(workspace, schedule)
+        occupy_run_id(workspace, schedule)
         before, due = trigger_of(workspace, schedule), due_of(workspace, schedule)
 
         def fire_in_unit() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PackRunApprovalContract"]
 
 PENDING, APPROVED, REJECTED, EXPIRED = PackApprovalStatus
-RIVALS: Final = 16
+CONCURRENCY: Final = 16
 
 
 def saved(workspace: TaskRunnerWorkspace, approval_id: str = "release") -> PackRunApproval:
@@ -47,12 +47,14 @@ class PackRunApprovalContract(TaskRunnerCases):
         stamp = workspace.stamp(PACK_RUN_APPROVALS, (run.run_id, "a"))
         store.save(run.run_id, [waiting, decided], tenant_id=tenant)
         assert workspace.stamp(PACK_RUN_APPROVALS, (run.run_id, "a")) == stamp
-        asked_again = waiting.evolve(messages=("please",))
+        requested_again = waiting.evolve(messages=("please",))
         forged = rich_approval(tenant, run.run_id, "a")
         new = make_approval(tenant, run.run_id, "c")
-        store.save(run.run_id, [new, asked_again, make_approval(tenant, run.run_id, "b")], tenant_id=tenant)
+        store.save(
+            run.run_id, [new, requested_again, make_approval(tenant, run.run_id, "b")], tenant_id=tenant
+        )
         store.save(run.run_id, [forged], tenant_id=tenant)
-        assert store.list(run.run_id, tenant_id=tenant) == (asked_again, decided, new)
+        assert store.list(run.run_id, tenant_id=tenant) == (requested_again, decided, new)
         store.save(run.run_id, [], tenant_id=tenant)
 
     def test_approvals_belong_to_the_run_and_its_tenant(self, workspace: TaskRunnerWorkspace) -> None:
@@ -106,7 +108,7 @@ class PackRunApprovalContract(TaskRunnerCases):
     def test_what_is_no_decision_is_refused(self, workspace: TaskRunnerWorkspace) -> None:
         waiting, store, tenant = saved(workspace), workspace.storage.pack_run_approvals, workspace.tenant
         key = (waiting.run_id, waiting.approval_id)
-        with pytest.raises(ValidationError, match="no decision"):
+        with pytest.raises(ValidationError, match="not a decision"):
             store.decide(*key, PENDING, at(5), tenant_id=tenant)
         for status in (APPROVED, REJECTED):
             with pytest.raises(ValidationError, match="actor_id"):
@@ -133,8 +135,8 @@ class PackRunApprovalContract(TaskRunnerCases):
                 tenant_id=tenant,
             )
 
-        results = workspace.race(decide, range(RIVALS))
-        assert outcomes(results) == {"ConflictError": RIVALS - 1, "ok": 1}
+        results = workspace.race(decide, range(CONCURRENCY))
+        assert outcomes(results) == {"ConflictError": CONCURRENCY - 1, "ok": 1}
         (winner,) = [result for result in results if not isinstance(result, TwinstoreError)]
         stored = workspace.storage.pack_run_approvals.get(
             waiting.run_id, waiting.approval_id, tenant_id=tenant

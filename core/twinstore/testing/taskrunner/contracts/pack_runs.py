@@ -125,8 +125,8 @@ class PackRunStateContract(TaskRunnerCases):
             try:
                 workspace.storage.pack_runs.save(run.evolve(steps=(step_to(target, **again),)))
             except InvalidTransitionError as error:
-                told = (error.from_state, error.to_state)
-                assert told == (origin.value, target.value)
+                reported = (error.from_state, error.to_state)
+                assert reported == (origin.value, target.value)
                 continue
             assert allowed
             found.add((origin, target))
@@ -228,7 +228,7 @@ class PackRunStateContract(TaskRunnerCases):
             ("off", SKIPPED, "disabled"),
         ]
 
-    def test_a_list_is_narrowed_to_a_time_both_bounds_left_out(self, workspace: TaskRunnerWorkspace) -> None:
+    def test_a_list_is_narrowed_to_a_time_both_bounds_excluded(self, workspace: TaskRunnerWorkspace) -> None:
         for number in range(4):
             workspace.created(str(number), updated_at=at(number))
         options = PackRunQueryOptions(updated_after=at(0), updated_before=at(3))
@@ -243,7 +243,7 @@ class PackRunStateContract(TaskRunnerCases):
                 PackRunQueryOptions(updated_after=at(1), page_token=token), tenant_id=workspace.tenant
             )
 
-    def test_a_save_replaces_a_run_that_nobody_can_read(self, workspace: TaskRunnerWorkspace) -> None:
+    def test_a_save_replaces_an_unreadable_run(self, workspace: TaskRunnerWorkspace) -> None:
         runs = workspace.storage.pack_runs
         state = runs.create(workspace.run())
         workspace.probe.poison(PACK_RUNS, (state.run_id,), "no such thing")
@@ -448,8 +448,8 @@ class PackArtifactContract(TaskRunnerCases):
         run, store = workspace.created(), workspace.storage.pack_artifacts
         pending = make_artifact(run.run_id, "report")
         assert store.upload(pending, tenant_id=workspace.tenant) == pending
-        noted = pending.evolve(notes="soon")
-        assert store.upload(noted, tenant_id=workspace.tenant) == noted
+        with_notes = pending.evolve(notes="soon")
+        assert store.upload(with_notes, tenant_id=workspace.tenant) == with_notes
         moved = pending.evolve(status=status, captured_at=at(1), **WHOLE[status])
         assert store.upload(moved, tenant_id=workspace.tenant) == moved
         stamp = workspace.stamp(PACK_ARTIFACTS, (run.run_id, "report"))

@@ -45,7 +45,7 @@ class BrokenRecordContract(TrackingCases):
         assert machines.delete(keys[1]) is True
         assert machines.list_available().undecodable == ()
 
-    def test_other_sessions_of_a_machine_come_and_go_beside_a_broken_one(
+    def test_other_sessions_of_a_machine_come_and_go_next_to_a_broken_one(
         self, workspace: TrackingWorkspace
     ) -> None:
         machines = workspace.storage.machines

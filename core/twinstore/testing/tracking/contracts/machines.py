@@ -141,8 +141,8 @@ class SlotContract(TrackingCases):
         stamp = workspace.stamp(MACHINES, (first,))
         assert storage.machines.assign_session(first, a, docker_slot=1) == machine
         assert workspace.stamp(MACHINES, (first,)) == stamp
-        for slot, told in ((1, "occupied"), (7, "not offered; it offers 1, 2")):
-            with pytest.raises(ConflictError, match=told):
+        for slot, reported in ((1, "occupied"), (7, "not offered; it offers 1, 2")):
+            with pytest.raises(ConflictError, match=reported):
                 storage.machines.assign_session(first, b, docker_slot=slot)
         assert storage.machines.assign_session(first, b, docker_slot=2).active_sessions == (a, b)
         assert storage.machines.assign_session(second, a, docker_slot=1).active_sessions == (a,)
@@ -164,11 +164,14 @@ class SlotContract(TrackingCases):
         assert machines.get_required(key).active_sessions == ()
 
     @pytest.mark.parametrize("way", ["complete", "fail", "update", "delete", "release"])
-    def test_whoever_ends_a_session_frees_its_slot_in_the_same_step(
+    def test_every_way_to_end_a_session_frees_its_slot_in_the_same_step(
         self, workspace: TrackingWorkspace, way: str
     ) -> None:
         storage, sessions = workspace.storage, workspace.storage.tracking_sessions
-        key, rival = workspace.machine(docker_slots=(1,)).machine_id, workspace.session("rival").session_id
+        key, competitor = (
+            workspace.machine(docker_slots=(1,)).machine_id,
+            workspace.session("rival").session_id,
+        )
         session = workspace.session().session_id
         storage.machines.assign_session(key, session, docker_slot=1)
         match way:
@@ -185,8 +188,10 @@ class SlotContract(TrackingCases):
                 released = sessions.get_required(session)
                 assert (released.status, released.machine_id, released.docker_slot) == (ACTIVE, key, None)
         assert storage.machines.get_required(key).active_sessions == ()
-        assert storage.machines.assign_session(key, rival, docker_slot=1).active_sessions == (rival,)
-        assert storage.machines.release_session(key, session).active_sessions == (rival,)
+        assert storage.machines.assign_session(key, competitor, docker_slot=1).active_sessions == (
+            competitor,
+        )
+        assert storage.machines.release_session(key, session).active_sessions == (competitor,)
         assert_agreed(workspace, key)
 
     @pytest.mark.parametrize("start", SessionStatus)
@@ -227,9 +232,9 @@ class SlotContract(TrackingCases):
         assert storage.machines.get_required(old).active_sessions == ()
         assert storage.machines.get_required(new).active_sessions == (session,)
         # A failed one that had ended occupies nothing, so its slot may be taken when it comes back.
-        rival = workspace.session("rival", status=STALLED).session_id
+        competitor = workspace.session("rival", status=STALLED).session_id
         with pytest.raises(ConflictError, match="occupied"):
-            sessions.recover(rival, new, at(11), docker_slot=1)
+            sessions.recover(competitor, new, at(11), docker_slot=1)
         assert_agreed(workspace, old, new)
 
     def test_machines_with_a_free_slot_are_listed_with_it(
@@ -248,28 +253,28 @@ class SlotContract(TrackingCases):
             storage.machines.assign_session(keys[name], session, docker_slot=slot)
         for limit in (1, 2, 3, 20):
             shown = all_pages(partial(available, storage, limit))
-            told = [(item.machine.machine_id, item.free_slots) for item in shown]
-            assert told == [(keys["a"], (2,)), (keys["e"], (1,)), (keys["g"], (1,))]
+            reported = [(item.machine.machine_id, item.free_slots) for item in shown]
+            assert reported == [(keys["a"], (2,)), (keys["e"], (1,)), (keys["g"], (1,))]
         with pytest.raises(ValidationError, match="limit"):
             storage.machines.list_available(limit=0)
 
     @needs("transactions")
     def test_one_of_sixteen_threads_gets_a_slot(self, workspace: TrackingWorkspace) -> None:
         key = workspace.machine(docker_slots=(1,)).machine_id
-        rivals = [workspace.session(f"s{number}").session_id for number in range(THREADS)]
+        competitors = [workspace.session(f"s{number}").session_id for number in range(THREADS)]
         results = workspace.race(
-            lambda storage, session: storage.machines.assign_session(key, session, docker_slot=1), rivals
+            lambda storage, session: storage.machines.assign_session(key, session, docker_slot=1), competitors
         )
         assert outcomes(results) == {"ConflictError": THREADS - 1, "ok": 1}
         assert len(workspace.storage.machines.get_required(key).active_sessions) == 1
         assert_agreed(workspace, key)
 
     @needs("transactions")
-    def test_machines_and_sessions_agree_after_every_round_of_rivals(
+    def test_machines_and_sessions_agree_after_every_round_of_concurrent_calls(
         self, workspace: TrackingWorkspace
     ) -> None:
-        def act(storage: TrackingStorage, rival: tuple[str, str, TrackingSession]) -> object:
-            kind, machine, session = rival
+        def act(storage: TrackingStorage, competitor: tuple[str, str, TrackingSession]) -> object:
+            kind, machine, session = competitor
             match kind:
                 case "assign":
                     return storage.machines.assign_session(machine, session.session_id, docker_slot=1)
@@ -284,13 +289,13 @@ class SlotContract(TrackingCases):
 
         pairs: list[tuple[str, str]] = []
 
-        def rivals(turn: int) -> list[tuple[str, str, TrackingSession]]:
-            one, two = (workspace.machine(f"{n}/{turn}", docker_slots=(1,)).machine_id for n in "xy")
+        def competitors(round_number: int) -> list[tuple[str, str, TrackingSession]]:
+            one, two = (workspace.machine(f"{n}/{round_number}", docker_slots=(1,)).machine_id for n in "xy")
             pairs.append((one, two))
-            session = workspace.session(f"s/{turn}")
-            broken = workspace.session(f"b/{turn}", status=STALLED)
+            session = workspace.session(f"s/{round_number}")
+            broken = workspace.session(f"b/{round_number}", status=STALLED)
             workspace.storage.machines.assign_session(one, session.session_id, docker_slot=1)
-            last = "delete" if turn % 2 else "complete"
+            last = "delete" if round_number % 2 else "complete"
             return [
                 ("assign", two, session),
                 ("recover", two, broken),
@@ -298,7 +303,7 @@ class SlotContract(TrackingCases):
                 (last, one, session),
             ]
 
-        for (one, two), results in zip(pairs, workspace.rounds(act, rivals), strict=False):
+        for (one, two), results in zip(pairs, workspace.rounds(act, competitors), strict=False):
             kinds = outcomes(results)
             assert set(kinds) <= {"ok", "ConflictError", "InvalidTransitionError", "NotFoundError"}, kinds
             assert_agreed(workspace, one, two)

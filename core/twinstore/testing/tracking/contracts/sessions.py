@@ -208,8 +208,8 @@ class SessionRepositoryContract(TrackingCases):
         sessions = workspace.storage.tracking_sessions
         key = workspace.session(last_heartbeat=at(100)).session_id
         shown = {age: sessions.health(key, at(100 + age), threshold=SILENT) for age in (-5, 0, 75, 300, 301)}
-        told = {age: (item.score, item.age_seconds, item.stale) for age, item in shown.items()}
-        assert told == {
+        reported = {age: (item.score, item.age_seconds, item.stale) for age, item in shown.items()}
+        assert reported == {
             -5: (100, 0, False),
             0: (100, 0, False),
             75: (75, 75, False),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.access.scope import tenant_argument
 from twinstore.catalog.tenancy import (
-    LONGEST_LABEL,
+    MAX_LABEL_LENGTH,
     NO_TENANT,
     UNKNOWN_TENANT,
     StoredOwner,
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 # No document of ours has a field of this name.
 PARENT: Final = "_twinstore_parent"
 # In bytes; longer text is not a tenant.
-LONGEST_TENANT: Final = 4 * LONGEST_LABEL
+LONGEST_TENANT: Final = 4 * MAX_LABEL_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class TenantFilter:
     """The rows of one tenant, or all.
 
     Attributes:
@@ -46,7 +46,7 @@ class Chosen:
         return [{"$match": self.condition}, *self.joins]
 
 
-def chosen(entity: Entity, tenant_id: str | None, name_of: Callable[[Entity], str]) -> Chosen:
+def tenant_filter(entity: Entity, tenant_id: str | None, name_of: Callable[[Entity], str]) -> TenantFilter:
     """Return the rows of a tenant, or all; where tenants do not matter those are the same.
 
     Args:
@@ -55,18 +55,18 @@ def chosen(entity: Entity, tenant_id: str | None, name_of: Callable[[Entity], st
         name_of: returns the name of the collection of an entity.
     """
     if tenant_id is None:
-        return Chosen({})
-    return _chosen(entity, tenant_argument(tenant_id), name_of)
+        return TenantFilter({})
+    return _tenant_filter(entity, tenant_argument(tenant_id), name_of)
 
 
-def _chosen(entity: Entity, tenant: str, name_of: Callable[[Entity], str]) -> Chosen:
+def _tenant_filter(entity: Entity, tenant: str, name_of: Callable[[Entity], str]) -> TenantFilter:
     owner = codec_of(entity).tenant
     if owner is not None:
-        return Chosen({owner: tenant})
+        return TenantFilter({owner: tenant})
     if entity.tenancy.kind is not TenancyKind.PARENT or entity.parent is None:
-        return Chosen({})
+        return TenantFilter({})
     parent = entity.parent.entity
-    of_parent = _chosen(parent, tenant, name_of)
+    of_parent = _tenant_filter(parent, tenant, name_of)
     join = {
         "from": name_of(parent),
         "localField": codec_of(entity).names[entity.parent.field],
@@ -75,7 +75,7 @@ def _chosen(entity: Entity, tenant: str, name_of: Callable[[Entity], str]) -> Ch
         "pipeline": [*of_parent.stages, {"$limit": 1}, {"$project": {"_id": 1}}],
         "as": PARENT,
     }
-    return Chosen({}, [{"$lookup": join}, {"$match": {PARENT: {"$ne": []}}}, {"$unset": PARENT}])
+    return TenantFilter({}, [{"$lookup": join}, {"$match": {PARENT: {"$ne": []}}}, {"$unset": PARENT}])
 
 
 def counted_owner(tenant: str | None) -> object:

@@ -24,13 +24,13 @@ except ImportError:  # Windows: the threads of one process still take turns
 # Below it a turn would cost more time than it saves memory.
 LARGE_BYTES: Final = 2_000_000
 
-_threads: Final = Lock()
-_files: Final[list[Path]] = []
-AT_ONCE: Final = nullcontext()
+_thread_lock: Final = Lock()
+_lock_files: Final[list[Path]] = []
+NO_LOCK: Final = nullcontext()
 
 
 @contextmanager
-def file_of_turns() -> Generator[Path | None]:
+def lock_file() -> Generator[Path | None]:
     """Make a file that processes can share; ``None`` where none can be made: each has its own turns then."""
     with ExitStack() as stack:
         file = None
@@ -40,27 +40,27 @@ def file_of_turns() -> Generator[Path | None]:
 
 
 @contextmanager
-def turns_shared_by(file: Path | None) -> Generator[None]:
+def use_lock_file(file: Path | None) -> Generator[None]:
     """Take turns also with the other processes that share the same file, until the block ends."""
-    before, _files[:] = list(_files), [] if file is None else [file]
+    before, _lock_files[:] = list(_lock_files), [] if file is None else [file]
     try:
         yield
     finally:
-        _files[:] = before
+        _lock_files[:] = before
 
 
-def one_large(size: int) -> AbstractContextManager[None]:
+def large_row_lock(size: int) -> AbstractContextManager[None]:
     """Wait until no other document of :data:`LARGE_BYTES` or more is judged; smaller ones do not wait.
 
     Turns do not nest.
     """
-    return AT_ONCE if size < LARGE_BYTES else _turn()
+    return NO_LOCK if size < LARGE_BYTES else _locked()
 
 
 @contextmanager
-def _turn() -> Generator[None]:
-    with _threads, ExitStack() as stack:
-        if _files and fcntl is not None:
+def _locked() -> Generator[None]:
+    with _thread_lock, ExitStack() as stack:
+        if _lock_files and fcntl is not None:
             # The system gives it to the next one also when a process is killed.
-            fcntl.flock(stack.enter_context(_files[-1].open("rb")), fcntl.LOCK_EX)
+            fcntl.flock(stack.enter_context(_lock_files[-1].open("rb")), fcntl.LOCK_EX)
         yield

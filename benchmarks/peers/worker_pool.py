@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Self, cast
 
-from benchmarks.peers.contender import AsyncContender, Contender, Places, Tally, Watch, Work
+from benchmarks.peers.contender import AsyncContender, Contender, Endpoints, Tally, Watch, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
     from multiprocessing.sharedctypes import Synchronized
 
-__all__ = ["CONTENDERS", "Crew", "Order"]
+__all__ = ["CONTENDERS", "Order", "WorkerPool"]
 
 # Until all have their order; a worker that gets it later than this begins late and counts from the start.
 HEAD_START: Final = 0.02
@@ -45,19 +45,21 @@ class Order:
     seconds: float
 
 
-def opened(name: str, places: Places, worker: str) -> Contender | AsyncContender:
+def opened(name: str, endpoints: Endpoints, worker: str) -> Contender | AsyncContender:
     """Open a way to do the work in this process."""
     module, _, maker = CONTENDERS[name].partition(":")
-    make = cast("Callable[[Places, str], Contender | AsyncContender]", getattr(import_module(module), maker))
-    return make(places, worker)
+    make = cast(
+        "Callable[[Endpoints, str], Contender | AsyncContender]", getattr(import_module(module), maker)
+    )
+    return make(endpoints, worker)
 
 
 class Worker:
     """One process; it keeps what it has opened until it ends."""
 
-    def __init__(self, pipe: Connection, left: Synchronized[int], places: Places, name: str) -> None:
+    def __init__(self, pipe: Connection, left: Synchronized[int], endpoints: Endpoints, name: str) -> None:
         self._pipe, self._left = pipe, left
-        self._places, self._name = places, name
+        self._endpoints, self._name = endpoints, name
         self._opened: dict[str, Contender | AsyncContender] = {}
 
     def serve(self) -> None:
@@ -71,7 +73,7 @@ class Worker:
         try:
             contender = self._opened.get(order.work.contender)
             if contender is None:
-                contender = opened(order.work.contender, self._places, self._name)
+                contender = opened(order.work.contender, self._endpoints, self._name)
                 self._opened[order.work.contender] = contender
             drive = contender.made(order.work)
             watch = self._begun(order)
@@ -88,16 +90,16 @@ class Worker:
         return Watch(start, order.seconds, self._left)
 
 
-def work(pipe: Connection, left: Synchronized[int], places: Places, name: str) -> None:
+def work(pipe: Connection, left: Synchronized[int], endpoints: Endpoints, name: str) -> None:
     """Be a worker process."""
-    Worker(pipe, left, places, name).serve()
+    Worker(pipe, left, endpoints, name).serve()
 
 
-class Crew:
+class WorkerPool:
     """Worker processes, started when the first slice needs them."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
         # Forked from a process that has imported everything and opened nothing.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([name.partition(":")[0] for name in CONTENDERS.values()])
@@ -126,17 +128,17 @@ class Crew:
         for pipe in pipes:
             pipe.send(order)
         for pipe in pipes:
-            heard(pipe, order)
+            receive(pipe, order)
         before()
         start = time.perf_counter() + HEAD_START
         for pipe in pipes:
             pipe.send(start)
-        return [tally for pipe in pipes if (tally := heard(pipe, order)) is not None]
+        return [tally for pipe in pipes if (tally := receive(pipe, order)) is not None]
 
     def _start(self) -> None:
         ours, theirs = self._context.Pipe()
         name = f"bench-{len(self._processes)}"
-        process = self._context.Process(target=work, args=(theirs, self._left, self._places, name))
+        process = self._context.Process(target=work, args=(theirs, self._left, self._endpoints, name))
         process.start()
         theirs.close()
         self._pipes.append(ours)
@@ -153,13 +155,13 @@ class Crew:
             process.join()
 
 
-def heard(pipe: Connection, order: Order) -> Tally | None:
+def receive(pipe: Connection, order: Order) -> Tally | None:
     """Return what a worker says.
 
     Raises:
         RuntimeError: it failed.
     """
-    said = pipe.recv()
-    if isinstance(said, str):
-        raise RuntimeError(f"{order.work} failed in a worker:\n{said}")  # noqa: TRY004  # not its type matters
-    return cast("Tally | None", said)
+    message = pipe.recv()
+    if isinstance(message, str):
+        raise RuntimeError(f"{order.work} failed in a worker:\n{message}")  # noqa: TRY004  # not its type matters
+    return cast("Tally | None", message)

@@ -27,8 +27,8 @@ class ScopeKind(Enum):
     """The kinds of scopes; all tenants have the same statements."""
 
     TENANT = "the rows of one tenant"
-    NOBODY = "the rows without a tenant"
-    EVERYBODY = "all rows"
+    UNASSIGNED = "the rows without a tenant"
+    ANY_TENANT = "all rows"
 
     # Statements are looked up by it at every call; the hash of an enumeration is a separate call.
     __hash__ = object.__hash__
@@ -38,7 +38,7 @@ def scope_kind(scope: Tenants) -> ScopeKind:
     """Return the kind of a scope."""
     if isinstance(scope, Tenant):
         return ScopeKind.TENANT
-    return ScopeKind.EVERYBODY if scope is ALL_TENANTS else ScopeKind.NOBODY
+    return ScopeKind.ANY_TENANT if scope is ALL_TENANTS else ScopeKind.UNASSIGNED
 
 
 def setting(scope: Tenants) -> str:
@@ -53,8 +53,8 @@ def shared_setting(scopes: Sequence[Tenants]) -> str:
 
     One setting cannot name several owners; then only the conditions of the statements separate them.
     """
-    told = setting(scopes[0])
-    return told if all(setting(scope) == told for scope in scopes[1:]) else SYSTEM_TENANT
+    tenant_setting = setting(scopes[0])
+    return tenant_setting if all(setting(scope) == tenant_setting for scope in scopes[1:]) else SYSTEM_TENANT
 
 
 def owner_condition(
@@ -73,13 +73,13 @@ def owner_condition(
         tenant: the one tenant; by default a parameter, see :func:`owner_values`.
         depth: how many parents lie between the statement and the table.
     """
-    if kind is ScopeKind.EVERYBODY or not table.owned:
+    if kind is ScopeKind.ANY_TENANT or not table.owned:
         return None
     if table.tenant is not None:
         name: sql.Composable = sql.Identifier(table.tenant)
         if relation is not None:
             name = sql.SQL("{}.{}").format(relation, name)
-        if kind is ScopeKind.NOBODY:
+        if kind is ScopeKind.UNASSIGNED:
             return sql.SQL("{} IS NULL").format(name)
         return sql.SQL("{} = {}").format(name, tenant)
     return parent_condition(table, kind, relation, tenant, depth)
@@ -111,7 +111,7 @@ def owner_values(table: Table, scope: Tenants) -> tuple[str, ...]:
     return (scope.id,) if isinstance(scope, Tenant) and table.owned else ()
 
 
-def view(table: Table, scope: Tenants) -> tuple[ScopeKind, str, tuple[str, ...]]:
+def scope_parameters(table: Table, scope: Tenants) -> tuple[ScopeKind, str, tuple[str, ...]]:
     """Return what :func:`scope_kind`, :func:`setting` and :func:`owner_values` say, which every read asks."""
     if isinstance(scope, Tenant):  # as nearly every scope
         return ScopeKind.TENANT, scope.id, ((scope.id,) if table.owned else ())

@@ -38,7 +38,7 @@ Maker: TypeAlias = "Callable[[ValueGenerator], Operation]"
 Commits: TypeAlias = tuple[bool, bool]
 
 TENANT: Final = "ta"
-PATIENCE: Final = 30
+TIMEOUT_SECONDS: Final = 30
 LONGEST: Final = 4
 # Errors of the store: the unit cannot continue and is left.
 FATAL: Final = frozenset({"ConcurrencyError", "DuplicateError"})
@@ -106,9 +106,9 @@ def an_interleaving(  # noqa: PLR0917  # what an interleaving is drawn from
     history: list[int], kind: int, first: list[int], second: list[int], turns: list[int], commits: Commits
 ) -> Interleaving:
     """Return two plans that begin with the same kind of write of the same row, with other values."""
-    meeting = a_maker(NarrowGenerator(kind), WRITERS)
+    shared_step = a_maker(NarrowGenerator(kind), WRITERS)
     plans = [
-        Plan([meeting(OneIdGenerator(seeds[0], TENANT)), *map(a_step, seeds[1:])], commit)
+        Plan([shared_step(OneIdGenerator(seeds[0], TENANT)), *map(a_step, seeds[1:])], commit)
         for seeds, commit in zip((first, second), commits, strict=True)
     ]
     return Interleaving(stored_before(history), (plans[0], plans[1]), turns)
@@ -119,7 +119,7 @@ class UnitStatus(StrEnum):
 
     OPEN = "open"
     COMMITTED = "committed"
-    WITHDRAWN = "withdrawn"
+    ROLLED_BACK = "withdrawn"
     LOST = "lost"
 
 
@@ -140,7 +140,7 @@ class Interleaving:
     turns: Sequence[int]
 
 
-class Rival:
+class ConcurrentUnit:
     """A unit of work in its own thread, which does one step at a time on request."""
 
     def __init__(self, side: Side, plan: Plan) -> None:
@@ -149,17 +149,17 @@ class Rival:
         self.outcomes: list[Outcome] = []
         self._side = side
         self._plan = plan
-        self._left = list(plan.steps)
+        self._remaining = list(plan.steps)
         self._thread = ThreadPoolExecutor(1)
-        self._told(lambda: side.enter(lambda storage: storage.transaction(TENANT)))
-        self._told(lambda: side.target.runs.get(TENANT, IDS[0]))
+        self._run_in_thread(lambda: side.enter(lambda storage: storage.transaction(TENANT)))
+        self._run_in_thread(lambda: side.target.runs.get(TENANT, IDS[0]))
 
     def proceed(self) -> None:
         """Do the next step, or end the unit after the last one."""
-        if not self._left:
+        if not self._remaining:
             self._end()
             return
-        outcome = self._told(partial(observe, partial(self._left.pop(0), self._side.target)))
+        outcome = self._run_in_thread(partial(observe, partial(self._remaining.pop(0), self._side.target)))
         self.outcomes.append(outcome)
         if isinstance(outcome, Raised) and outcome.kind in FATAL:
             self._leave(UnitStatus.LOST)
@@ -167,35 +167,35 @@ class Rival:
     def close(self) -> None:
         """Give up an open unit, and the thread."""
         if self.status is UnitStatus.OPEN:
-            self._leave(UnitStatus.WITHDRAWN)
+            self._leave(UnitStatus.ROLLED_BACK)
         self._thread.shutdown()
 
     def _end(self) -> None:
         if not self._plan.commit:
-            self._leave(UnitStatus.WITHDRAWN)
+            self._leave(UnitStatus.ROLLED_BACK)
             return
-        ended = self._told(partial(observe, self._side.leave))
+        ended = self._run_in_thread(partial(observe, self._side.leave))
         self.status = UnitStatus.LOST if isinstance(ended, Raised) else UnitStatus.COMMITTED
 
     def _leave(self, status: UnitStatus) -> None:
-        self._told(partial(self._side.leave, commit=False))
+        self._run_in_thread(partial(self._side.leave, commit=False))
         self.status = status
 
-    def _told(self, action: Callable[[], T]) -> T:
-        return self._thread.submit(action).result(PATIENCE)
+    def _run_in_thread(self, action: Callable[[], T]) -> T:
+        return self._thread.submit(action).result(TIMEOUT_SECONDS)
 
 
 @contextmanager
-def rivals(sides: Sequence[Side], plans: Sequence[Plan]) -> Iterator[list[Rival]]:
+def open_units(sides: Sequence[Side], plans: Sequence[Plan]) -> Iterator[list[ConcurrentUnit]]:
     """Open a unit for each plan; abandon units that are open at the end."""
-    opened: list[Rival] = []
+    opened: list[ConcurrentUnit] = []
     try:
         for side, plan in zip(sides, plans, strict=True):
-            opened.append(Rival(side, plan))
+            opened.append(ConcurrentUnit(side, plan))
         yield opened
     finally:
-        for rival in opened:
-            rival.close()
+        for unit in opened:
+            unit.close()
 
 
 def begin(side: Side, history: Sequence[Operation]) -> None:
@@ -205,22 +205,22 @@ def begin(side: Side, history: Sequence[Operation]) -> None:
         observe(partial(operation, side.storage))
 
 
-def run_interleaved(sides: Sequence[Side], interleaving: Interleaving) -> list[Rival]:
+def run_interleaved(sides: Sequence[Side], interleaving: Interleaving) -> list[ConcurrentUnit]:
     """Perform both plans, one step at a time."""
     begin(sides[0], interleaving.history)
-    with rivals(sides, interleaving.plans) as both:
+    with open_units(sides, interleaving.plans) as both:
         for turn in interleaving.turns:
-            still = [rival for rival in both if rival.status is UnitStatus.OPEN]
+            still = [unit for unit in both if unit.status is UnitStatus.OPEN]
             if still:
                 (both[turn] if both[turn] in still else still[0]).proceed()
-        for rival in both:
-            while rival.status is UnitStatus.OPEN:
-                rival.proceed()
+        for unit in both:
+            while unit.status is UnitStatus.OPEN:
+                unit.proceed()
     return both
 
 
 @dataclass(frozen=True)
-class Alone:
+class SoloResult:
     """The result of a unit without concurrent units: its outcomes, and the rows that it changes."""
 
     status: UnitStatus
@@ -233,37 +233,39 @@ def rows_of(contents: Contents) -> Rows:
     return {(row[0], row[1]): row for row in contents}
 
 
-def perform_alone(side: Side, history: Sequence[Operation], plan: Plan) -> tuple[Rows, Alone]:
+def perform_solo(side: Side, history: Sequence[Operation], plan: Plan) -> tuple[Rows, SoloResult]:
     """Return the rows before, and what a unit does to them alone; a removed row is an empty one."""
     begin(side, history)
     before = rows_of(side.stored())
-    with rivals([side], [plan]) as (rival,):
-        while rival.status is UnitStatus.OPEN:
-            rival.proceed()
+    with open_units([side], [plan]) as (unit,):
+        while unit.status is UnitStatus.OPEN:
+            unit.proceed()
     after = rows_of(side.stored())
     changes = {key: after.get(key, ()) for key in before | after if before.get(key) != after.get(key)}
-    return before, Alone(rival.status, rival.outcomes, changes)
+    return before, SoloResult(unit.status, unit.outcomes, changes)
 
 
-def judge(name: str, interleaving: Interleaving, both: Sequence[Rival], stored: Rows, oracle: Side) -> None:
+def check_outcome(
+    name: str, interleaving: Interleaving, both: Sequence[ConcurrentUnit], stored: Rows, oracle: Side
+) -> None:
     """Raise ``DivergenceError`` if the outcome of two units follows from no order of their commits."""
     expected: Rows = {}
-    alone: list[Alone] = []
+    solo: list[SoloResult] = []
     for plan in interleaving.plans:
-        expected, found = perform_alone(oracle, interleaving.history, plan)
-        alone.append(found)
-    committed = [number for number, rival in enumerate(both) if rival.status is UnitStatus.COMMITTED]
+        expected, found = perform_solo(oracle, interleaving.history, plan)
+        solo.append(found)
+    committed = [number for number, unit in enumerate(both) if unit.status is UnitStatus.COMMITTED]
     for number in committed:
-        if both[number].outcomes != alone[number].outcomes:
-            fail(name, interleaving, f"unit {number} saw", both[number].outcomes, alone[number].outcomes)
-        expected = expected | alone[number].changes
+        if both[number].outcomes != solo[number].outcomes:
+            fail(name, interleaving, f"unit {number} saw", both[number].outcomes, solo[number].outcomes)
+        expected = expected | solo[number].changes
     expected = {key: row for key, row in expected.items() if row}
     if stored != expected:
         differing = {key for key in stored | expected if stored.get(key) != expected.get(key)}
         rows = [{key: rows.get(key) for key in differing} for rows in (stored, expected)]
         fail(name, interleaving, f"stored after {committed} committed", *rows)
-    able = [number for number, found in enumerate(alone) if found.status is UnitStatus.COMMITTED]
-    clash = alone[0].changes.keys() & alone[1].changes.keys()
+    able = [number for number, found in enumerate(solo) if found.status is UnitStatus.COMMITTED]
+    clash = solo[0].changes.keys() & solo[1].changes.keys()
     if len(able) == len(both) and (not committed or (clash and len(committed) > 1)):
         wanted = "exactly one" if clash else "at least one"
         fail(name, interleaving, f"committed, where both change {clash}", committed, wanted)
@@ -284,7 +286,7 @@ interleavings: Final = st.builds(
 )
 
 
-def run_rivals(pairs: Sequence[Sequence[Side]], oracle: Side, profile: hypothesis_settings) -> None:
+def run_concurrent_units(pairs: Sequence[Sequence[Side]], oracle: Side, profile: hypothesis_settings) -> None:
     """Search for two units that come to something on a pair of storages that their order cannot explain."""
 
     @hypothesis_settings(profile)
@@ -293,6 +295,6 @@ def run_rivals(pairs: Sequence[Sequence[Side]], oracle: Side, profile: hypothesi
         note(interleaving)
         for sides in pairs:
             both = run_interleaved(sides, interleaving)
-            judge(sides[0].name, interleaving, both, rows_of(sides[0].stored()), oracle)
+            check_outcome(sides[0].name, interleaving, both, rows_of(sides[0].stored()), oracle)
 
     compare()

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from twinstore.errors import TwinstoreError
 from twinstore.models import json_text
 from twinstore_backfill.outcome import Exit, exit_code
-from twinstore_backfill.process.files import require_writable, write_whole
+from twinstore_backfill.process.files import require_writable, write_atomic
 from twinstore_backfill.process.secrets import REDACTOR
 from twinstore_backfill.report.texts import xml_text
 
@@ -59,7 +59,7 @@ class Failure:
 
 
 @contextmanager
-def failures_reported(
+def report_failures(
     out: Path | None,
     stale: Sequence[str] = (),
     render: Callable[[Failure], tuple[str, bytes]] | None = None,
@@ -94,7 +94,7 @@ def failures_reported(
             _remove(out, stale)
             if render is not None and failure.exit_code != Exit.USAGE:
                 name, content = render(failure)
-                write_whole(out / name, content)
+                write_atomic(out / name, content)
         _remove_empty(made)
         raise
 

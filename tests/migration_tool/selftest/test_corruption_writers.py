@@ -10,7 +10,7 @@ import pytest
 from bson.int64 import Int64
 
 from tests.support.copies import fill, open_store
-from twinstore.bulk.corruption import STORED_NULL, PlantRefusedError, Role, StoredPlace, Twice
+from twinstore.bulk.corruption import STORED_NULL, CorruptionRefusedError, DuplicateMember, Role, StoredPlace
 from twinstore.config import load_settings
 from twinstore.plugins.drivers import load_backend
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, RUNS, SCHEDULER, SCHEDULES
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opening(backend: str, database: MongoDatabase | PostgresDatabase) -> Iterator[ScratchSide]:
-    """Open a filled store with its planter."""
+    """Open a filled store with its corruption writer."""
     keep = {"Scheduler": {"Storage": {"RunRetentionDays": 0}}}
     settings = load_settings({**database.config, **keep}, environ={})
     spec = load_backend(backend, module="scheduler")
-    assert spec.planter is not None
+    assert spec.corruption_writer is not None
     with open_store("scheduler", backend, settings) as store:
         store.storage.initializer.ensure_migrations()
         fill(cast("Any", store.storage))
-        with spec.planter(settings.backend_settings("scheduler", spec)) as planter:
-            yield ScratchSide(cast("Any", store), planter)
+        with spec.corruption_writer(settings.backend_settings("scheduler", spec)) as corruption_writer:
+            yield ScratchSide(cast("Any", store), corruption_writer)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_places_come_from_the_server_with_what_the_description_calls_them(side: 
     assert places["tenantId"][0] is Role.TENANT
     assert places["runId"] == (Role.MARKER, "storage")
     assert places["contentDigest"] == (Role.DERIVED, "beside")
-    repeated = (Role.REPEATED, "beside") if side.planter.tabular else (Role.FIELD, "doc")
+    repeated = (Role.REPEATED, "beside") if side.corruption_writer.tabular else (Role.FIELD, "doc")
     assert places["generatedAt"] == repeated
     assert [place.part for place in side.places(RUNS) if place.role is Role.COUNTER] == ["beside"]
 
@@ -92,24 +92,24 @@ def test_places_come_from_the_server_with_what_the_description_calls_them(side: 
 def test_a_change_is_one_change_and_can_be_taken_back(side: ScratchSide) -> None:
     (before, *_), name = rows(side, AUDIT), place(side, AUDIT, "category").name
     stored = contents(side, AUDIT)
-    after = side.planter.change(AUDIT, before, {**before.values, name: "other"})
+    after = side.corruption_writer.change(AUDIT, before, {**before.values, name: "other"})
     assert after is not None
     assert dict(after.values) == {**before.values, name: "other"}
     found = contents(side, AUDIT)
     assert {key for key in found if found[key] != stored[key]} == {side.key_of(AUDIT, before)}
-    side.planter.change(AUDIT, after, before.values)
+    side.corruption_writer.change(AUDIT, after, before.values)
     assert contents(side, AUDIT) == stored
 
 
 def test_rows_come_and_go_and_the_key_can_change(side: ScratchSide) -> None:
     (row, other, *_), name = rows(side, AUDIT), place(side, AUDIT, "id").name
     count = len(rows(side, AUDIT))
-    added = side.planter.change(AUDIT, None, {**row.values, name: "another"})
+    added = side.corruption_writer.change(AUDIT, None, {**row.values, name: "another"})
     assert side.key_of(AUDIT, added) == ("another",)
-    assert side.planter.change(AUDIT, added, None) is None
-    moved = side.planter.change(AUDIT, row, {**row.values, name: "moved"})
+    assert side.corruption_writer.change(AUDIT, added, None) is None
+    moved = side.corruption_writer.change(AUDIT, row, {**row.values, name: "moved"})
     assert side.key_of(AUDIT, moved) == ("moved",)
-    side.planter.change(AUDIT, other, None)
+    side.corruption_writer.change(AUDIT, other, None)
     assert len(rows(side, AUDIT)) == count - 1
     assert side.rows(AUDIT).keys().isdisjoint({side.key_of(AUDIT, row), side.key_of(AUDIT, other)})
 
@@ -117,22 +117,22 @@ def test_rows_come_and_go_and_the_key_can_change(side: ScratchSide) -> None:
 def test_a_key_that_is_taken_is_refused_by_name_and_nothing_is_lost(side: ScratchSide) -> None:
     (one, two, *_), name = rows(side, SCHEDULES), place(side, SCHEDULES, "id").name
     stored = contents(side, SCHEDULES)
-    with pytest.raises(PlantRefusedError) as refused:
-        side.planter.change(SCHEDULES, one, {**one.values, name: two.values[name]})
-    constraint = "schedules_pkey" if side.planter.tabular else "_id_"
+    with pytest.raises(CorruptionRefusedError) as refused:
+        side.corruption_writer.change(SCHEDULES, one, {**one.values, name: two.values[name]})
+    constraint = "schedules_pkey" if side.corruption_writer.tabular else "_id_"
     assert (refused.value.constraint, refused.value.unique) == (constraint, True)
     assert contents(side, SCHEDULES) == stored
 
 
-def test_what_a_type_cannot_tell_is_refused(side: ScratchSide) -> None:
+def test_what_a_type_cannot_represent_is_refused(side: ScratchSide) -> None:
     (row, *_), name = rows(side, AUDIT), place(side, AUDIT, "occurredAt").name
     value = cast("datetime", row.values[name])
-    with pytest.raises(PlantRefusedError, match="no change"):
-        side.planter.change(
+    with pytest.raises(CorruptionRefusedError, match="no change"):
+        side.corruption_writer.change(
             AUDIT, row, {**row.values, name: value.replace(microsecond=value.microsecond + 499)}
         )
-    with pytest.raises(PlantRefusedError, match="no change"):
-        side.planter.change(AUDIT, row, row.values)
+    with pytest.raises(CorruptionRefusedError, match="no change"):
+        side.corruption_writer.change(AUDIT, row, row.values)
 
 
 def test_a_table_names_its_constraints(tables: ScratchSide) -> None:
@@ -143,14 +143,14 @@ def test_a_table_names_its_constraints(tables: ScratchSide) -> None:
         ({"deleted_by": "x"}, "schedules_deletion_markers"),
         ({"mode": 2**20}, "the type int2"),
     ):
-        with pytest.raises(PlantRefusedError) as refused:
-            tables.planter.change(SCHEDULES, row, {**row.values, **change})
+        with pytest.raises(CorruptionRefusedError) as refused:
+            tables.corruption_writer.change(SCHEDULES, row, {**row.values, **change})
         assert (refused.value.constraint, refused.value.unique) == (constraint, False)
 
 
-def test_a_table_tells_a_null_of_json(tables: ScratchSide) -> None:
+def test_a_table_distinguishes_a_null_of_json(tables: ScratchSide) -> None:
     row = rows(tables, RUNS)[0]
-    after = tables.planter.change(RUNS, row, {**row.values, "stats": STORED_NULL})
+    after = tables.corruption_writer.change(RUNS, row, {**row.values, "stats": STORED_NULL})
     assert after is not None
     assert after.values["stats"] is STORED_NULL
 
@@ -158,22 +158,22 @@ def test_a_table_tells_a_null_of_json(tables: ScratchSide) -> None:
 def test_a_document_holds_a_name_twice(documents: ScratchSide) -> None:
     row = rows(documents, RUNS)[0]
     stats = cast("dict[str, object]", row.values["stats"])
-    doubled = {**stats, "newLow": Twice(stats["newLow"])}
-    after = documents.planter.change(RUNS, row, {**row.values, "stats": doubled})
+    doubled = {**stats, "newLow": DuplicateMember(stats["newLow"])}
+    after = documents.corruption_writer.change(RUNS, row, {**row.values, "stats": doubled})
     assert after is not None
     # To take it back is a change, although the decoded values are the same.
-    assert documents.planter.change(RUNS, after, row.values) is not None
+    assert documents.corruption_writer.change(RUNS, after, row.values) is not None
 
 
 def test_json_has_other_spellings_of_a_number_and_a_column_has_none(tables: ScratchSide) -> None:
     stats, column = place(tables, RUNS, "stats"), place(tables, RUNS, "row_version")
-    assert dict(tables.planter.forms(stats, 7)) == {"number with a fraction": 7.0}
-    assert dict(tables.planter.forms(stats, value=True)) == {"number": 1}
-    assert list(tables.planter.forms(column, 7)) == []
+    assert dict(tables.corruption_writer.forms(stats, 7)) == {"number with a fraction": 7.0}
+    assert dict(tables.corruption_writer.forms(stats, value=True)) == {"number": 1}
+    assert list(tables.corruption_writer.forms(column, 7)) == []
 
 
 def test_bson_has_other_types_of_a_number_and_an_instant(documents: ScratchSide) -> None:
-    stats, forms = place(documents, RUNS, "stats"), documents.planter.forms
+    stats, forms = place(documents, RUNS, "stats"), documents.corruption_writer.forms
     assert dict(forms(stats, 7)) == {"int64": Int64(7), "double": 7.0}
     assert dict(forms(stats, Int64(7))) == {"int32": 7, "double": 7.0}
     assert dict(forms(stats, value=True)) == {"int32": 1}
@@ -189,7 +189,7 @@ def test_every_part_of_the_schema_can_be_dropped_and_made_again(side: ScratchSid
     assert verify() == ()
     kinds: set[str] = set()
     for entity in SCHEDULER.entities:
-        for part in list(side.planter.parts(entity)):
+        for part in list(side.corruption_writer.parts(entity)):
             kinds.add(part.kind)
             part.drop()
             assert verify() != (), part
@@ -197,13 +197,13 @@ def test_every_part_of_the_schema_can_be_dropped_and_made_again(side: ScratchSid
             assert verify() == (), part
     security = {"policy", "row-level security", "forced row-level security"}
     keys = {"primary key", "unique key", "foreign key"}
-    assert kinds == {"unique index", "index"} | (keys | security if side.planter.tabular else set())
+    assert kinds == {"unique index", "index"} | (keys | security if side.corruption_writer.tabular else set())
 
 
-def test_an_identity_that_is_left_out_is_made(documents: ScratchSide) -> None:
+def test_an_omitted_identity_is_generated(documents: ScratchSide) -> None:
     row = rows(documents, RUN_SUMMARIES)[0]
     values = {name: value for name, value in row.values.items() if name != "_id"}
-    after = documents.planter.change(RUN_SUMMARIES, row, values)
+    after = documents.corruption_writer.change(RUN_SUMMARIES, row, values)
     assert after is not None
     assert type(after.values["_id"]).__name__ == "ObjectId"
     assert documents.key_of(RUN_SUMMARIES, after) == documents.key_of(RUN_SUMMARIES, row)
@@ -216,6 +216,6 @@ def test_an_instant_in_the_last_year_moves_back() -> None:
 
 def test_a_number_beyond_64_bits_is_refused(documents: ScratchSide) -> None:
     stored, (row, *_) = contents(documents, AUDIT), rows(documents, AUDIT)
-    with pytest.raises(PlantRefusedError, match="64 bits"):
-        documents.planter.change(AUDIT, row, {**row.values, "number": 2**64})
+    with pytest.raises(CorruptionRefusedError, match="64 bits"):
+        documents.corruption_writer.change(AUDIT, row, {**row.values, "number": 2**64})
     assert contents(documents, AUDIT) == stored

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import PostgresServer
-    from tests.support.outages import HeldRows
+    from tests.support.outages import LockedRows
     from twinstore.aio import AsyncSchedulerSession, AsyncStorage
 
 TENANT: Final = "acme"
@@ -59,7 +59,7 @@ def users_of_mongo(tmp_path: Path) -> Iterator[MongoDatabase]:
 
 
 @pytest.fixture(params=["mongo", "postgres"])
-def rows(request: pytest.FixtureRequest) -> Iterator[HeldRows]:
+def rows(request: pytest.FixtureRequest) -> Iterator[LockedRows]:
     """The side of a server with a migrated database."""
     with request.getfixturevalue(f"{request.param}_server").migrated_database() as database:
         yield MongoRows(database) if request.param == "mongo" else PostgresRows(database)
@@ -74,13 +74,13 @@ async def write_held(opened: AsyncStorage) -> None:
     await opened.scheduler.runs.update(moved(make_run(TENANT, "held"), RunState.QUEUED))
 
 
-def test_calls_on_a_locked_row_that_are_given_up_free_threads_and_server_at_once(rows: HeldRows) -> None:
+def test_cancelled_calls_on_a_locked_row_free_threads_and_server_at_once(rows: LockedRows) -> None:
     async def work() -> None:
         async with aio.open_storage(rows.settings(PoolMax=10)) as opened:
             await with_runs(opened)
-            with rows.held("held"):
+            with rows.locked("held"):
                 await give_up_writes(opened)
-                assert await asyncio.to_thread(eventually, lambda: rows.at_work() == 0)
+                assert await asyncio.to_thread(eventually, lambda: rows.active_calls() == 0)
                 # The one that holds the row has no name of ours.
                 assert rows.open_transactions() == 0
             found = await opened.scheduler.runs.get_required(TENANT, "held")
@@ -112,13 +112,13 @@ def test_a_user_of_mongodb_who_may_only_read_and_write_cancels_his_own_calls(
         rows = MongoRows(users_of_mongo)
         async with aio.open_storage(rows.settings(), concurrency=2) as opened:
             await with_runs(opened)
-            with rows.held("held"):
+            with rows.locked("held"):
                 await give_up_writes(opened)
 
     complete(work())
 
 
-def test_a_call_is_answered_beside_forty_units_on_ten_connections(postgres_server: PostgresServer) -> None:
+def test_a_call_is_answered_during_forty_units_on_ten_connections(postgres_server: PostgresServer) -> None:
     # Calls that another test cancelled may still end.
     before = set(threading.enumerate())
 
@@ -151,8 +151,8 @@ def test_a_call_is_answered_beside_forty_units_on_ten_connections(postgres_serve
         complete(work(PostgresRows(database)))
 
 
-def test_a_unit_given_up_while_it_waits_for_a_row_is_rolled_back_before_the_task_goes_on(
-    rows: HeldRows,
+def test_a_unit_cancelled_while_it_waits_for_a_row_is_rolled_back_before_the_task_continues(
+    rows: LockedRows,
 ) -> None:
     async def unit(opened: AsyncStorage) -> None:
         async with opened.scheduler.transaction(TENANT) as unit:
@@ -163,7 +163,7 @@ def test_a_unit_given_up_while_it_waits_for_a_row_is_rolled_back_before_the_task
     async def work() -> None:
         async with aio.open_storage(rows.settings()) as opened:
             await with_runs(opened)
-            with rows.held("held"):
+            with rows.locked("held"):
                 begin = time.monotonic()
                 with pytest.raises((TimeoutError, TwinstoreError)):
                     await asyncio.wait_for(unit(opened), GIVEN_UP)
@@ -174,7 +174,7 @@ def test_a_unit_given_up_while_it_waits_for_a_row_is_rolled_back_before_the_task
     complete(work())
 
 
-def test_a_late_cancellation_never_meets_the_next_call(rows: HeldRows) -> None:
+def test_a_late_cancellation_never_meets_the_next_call(rows: LockedRows) -> None:
     """Calls are cancelled at every moment of their lives, on two connections that others use right after."""
 
     async def work() -> None:
@@ -206,7 +206,7 @@ def test_a_late_cancellation_never_meets_the_next_call(rows: HeldRows) -> None:
     complete(work())
 
 
-def test_a_write_that_is_given_up_is_wholly_there_or_not_at_all(rows: HeldRows) -> None:
+def test_a_cancelled_write_is_stored_wholly_or_not_at_all(rows: LockedRows) -> None:
     async def work() -> None:
         async with aio.open_storage(rows.settings(PoolMax=4)) as opened:
 
@@ -282,7 +282,7 @@ async def entered(
     return await stack.enter_async_context(block)
 
 
-def test_a_joined_connection_stays_its_owners_when_a_call_on_it_is_given_up(
+def test_a_joined_connection_stays_its_owners_when_a_call_on_it_is_cancelled(
     postgres_server: PostgresServer,
 ) -> None:
     async def work(rows: PostgresRows, url: str) -> None:
@@ -291,7 +291,7 @@ def test_a_joined_connection_stays_its_owners_when_a_call_on_it_is_given_up(
             with psycopg.connect(url) as connection:
                 bound = await opened.scheduler.bind(connection, TENANT)
                 await bound.runs.create(make_run(TENANT, "joined"))
-                with rows.held("held"), pytest.raises(TimeoutError):
+                with rows.locked("held"), pytest.raises(TimeoutError):
                     await asyncio.wait_for(
                         bound.runs.update(moved(make_run(TENANT, "held"), RunState.QUEUED)), GIVEN_UP
                     )

@@ -24,7 +24,7 @@ PART: Final = 1 << 18
 TORN: Final = 0.02
 
 
-class CountingWire:
+class CountingProxy:
     """Passes connections on to a server; ``received`` counts the bytes that it sent.
 
     Attributes:
@@ -65,17 +65,17 @@ class CountingWire:
         self._cut.set()
         shut(*self._open)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Let new connections pass again."""
         self._cut.clear()
 
     @contextmanager
-    def away(self) -> Iterator[None]:
+    def unavailable(self) -> Iterator[None]:
         """Cut every connection and refuse new ones, as if the server were gone."""
         self._leave()
         yield
         self._open = []
-        self.mend()
+        self.restore()
         self._listener = self._listening()
         self.__enter__()
 
@@ -135,14 +135,14 @@ def shut(*sockets: socket.socket) -> None:
             one.shutdown(socket.SHUT_RDWR)
 
 
-def over(settings: Settings) -> tuple[CountingWire, Settings]:
+def through_proxy(settings: Settings) -> tuple[CountingProxy, Settings]:
     """Return a wire to the server that settings name, and the settings that go over it."""
     persistence = dict(cast("dict[str, Any]", settings["Persistence"]))
     if "Mongo" in persistence:
         section = dict(persistence["Mongo"])
         ((host, port),) = parse_uri(section["ConnectionString"])["nodelist"]
-        wire = CountingWire(socket.AF_INET, (host, port))
-        section["ConnectionString"] = f"mongodb://127.0.0.1:{wire.port}/?directConnection=true"
+        proxy = CountingProxy(socket.AF_INET, (host, port))
+        section["ConnectionString"] = f"mongodb://127.0.0.1:{proxy.port}/?directConnection=true"
         persistence["Mongo"] = section
     else:
         section = dict(persistence["Postgres"])
@@ -150,11 +150,11 @@ def over(settings: Settings) -> tuple[CountingWire, Settings]:
         host, port = str(known["host"]), int(str(known.get("port", 5432)))
         local = host.startswith("/")
         address: Any = f"{host}/.s.PGSQL.{port}" if local else (host, port)
-        wire = CountingWire(socket.AF_UNIX if local else socket.AF_INET, address)
-        url = postgres_url(section["ConnectionString"], host="127.0.0.1", port=str(wire.port))
+        proxy = CountingProxy(socket.AF_UNIX if local else socket.AF_INET, address)
+        url = postgres_url(section["ConnectionString"], host="127.0.0.1", port=str(proxy.port))
         section["ConnectionString"] = url
         persistence["Postgres"] = section
-    return wire, {**settings, "Persistence": persistence}
+    return proxy, {**settings, "Persistence": persistence}
 
 
 # A host with a port, or the path of a Unix socket.
@@ -162,7 +162,7 @@ Address = tuple[str, int] | str
 CHUNK = 65_536
 
 
-class Line:
+class BreakableProxy:
     """Hands on every byte until it is cut; then every connection breaks and none is accepted any more."""
 
     def __init__(self, server: Address) -> None:
@@ -237,9 +237,9 @@ def pump(source: socket.socket, target: socket.socket, flowing: Event) -> None:
 
 
 @contextmanager
-def line_to(server: Address) -> Iterator[Line]:
+def proxy_to(server: Address) -> Iterator[BreakableProxy]:
     """Open a line to a server and cut it at the end."""
-    line = Line(server)
+    line = BreakableProxy(server)
     try:
         yield line
     finally:

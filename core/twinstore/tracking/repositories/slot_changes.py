@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, TypeVar
 
 from twinstore.access.errors import lost_race
 from twinstore.access.protocol import Ref
-from twinstore.access.retry import repeat
+from twinstore.access.retry import retry
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import NO_TENANT
 from twinstore.errors import DocumentDecodeError
 from twinstore.tracking.catalog import MACHINES, SESSIONS
 from twinstore.tracking.machines import TrackingMachine
 from twinstore.tracking.rules.records import touched
-from twinstore.tracking.rules.slots import Place
+from twinstore.tracking.rules.slots import SlotState
 from twinstore.tracking.sessions import TrackingSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from twinstore.access.protocol import Access, Moment, Rows
+    from twinstore.access.protocol import Access, Rows, ServerClock
 
 R = TypeVar("R", TrackingMachine, TrackingSession)
 
 
-Decide = Callable[[Place], "Place | None"]
+Decide = Callable[[SlotState], "SlotState | None"]
 """Returns what is to be written: what changes, and machines that serialise the decision; ``None``: none."""
 
 
-def change_places(
+def change_slots(
     access: Access,
     now: datetime,
     decide: Decide,
@@ -44,7 +44,7 @@ def change_places(
     session_id: str | None = None,
     machine_id: str | None = None,
     needs_session: bool = True,
-) -> Place:
+) -> SlotState:
     """Decide about a session and its machine, and about a machine with all that it lists, in one step.
 
     Returns the rows as they are stored then. An unreadable row that the call does not name is skipped: it
@@ -65,7 +65,7 @@ def change_places(
     """
     named = {(MACHINES.name, machine_id), (SESSIONS.name, session_id if needs_session else None)}
 
-    def once() -> Place:
+    def once() -> SlotState:
         unread: set[tuple[str, str]] = set()
         while True:
             try:
@@ -77,7 +77,7 @@ def change_places(
                 unread.add(place)
 
     # In a unit only the whole of it can be repeated, because it reads one state.
-    return once() if access.binding.in_unit else repeat(once)
+    return once() if access.binding.in_unit else retry(once)
 
 
 class _Step:
@@ -100,9 +100,9 @@ class _Step:
         self._unread = unread
         self._machines: list[str] = []
         self._sessions: list[str] = []
-        self._place = Place()
+        self._state = SlotState()
 
-    def run(self) -> Place:
+    def run(self) -> SlotState:
         """Read what identifies the rows, lock them, decide and write."""
         session = self._read_session()
         listed = self._read_listed()
@@ -115,8 +115,8 @@ class _Step:
         if refs:
             self._access.change(refs, self._rule)
         else:
-            self._place = Place(unread=self._unread_sessions)
-        return self._place
+            self._state = SlotState(unread=self._unread_sessions)
+        return self._state
 
     @property
     def _unread_sessions(self) -> frozenset[str]:
@@ -134,26 +134,26 @@ class _Step:
         (row,) = self._access.find(MACHINES, NO_TENANT, [(self._machine_id,)])
         return () if row is None else row.model.active_sessions
 
-    def _rule(self, rows: Rows, now: Moment) -> Rows:
+    def _rule(self, rows: Rows, now: ServerClock) -> Rows:
         # The clock of the storage says when, as of every instant that a repository sets.
         del now
         models = [None if row is None else row.model for row in rows]
-        stored = Place(
+        stored = SlotState(
             {item.machine_id: item for item in models if isinstance(item, TrackingMachine)},
             {item.session_id: item for item in models if isinstance(item, TrackingSession)},
             self._unread_sessions,
         )
         self._check_whole(stored)
-        decided = self._decide(stored) or Place()
+        decided = self._decide(stored) or SlotState()
         machines = {key: self._touched(stored.machines[key], item) for key, item in decided.machines.items()}
         sessions = {key: self._touched(stored.sessions[key], item) for key, item in decided.sessions.items()}
-        self._place = stored.changed(Place(machines, sessions))
+        self._state = stored.changed(SlotState(machines, sessions))
         return (
             *(_row(machines.get(key)) for key in self._machines),
             *(_row(sessions.get(key)) for key in self._sessions),
         )
 
-    def _check_whole(self, stored: Place) -> None:
+    def _check_whole(self, stored: SlotState) -> None:
         """Begin again where rows that the decision needs are not among those that are locked."""
         session = stored.sessions.get(self._session_id or "")
         read = session is None or (MACHINES.name, session.machine_id) not in self._unread

@@ -35,7 +35,7 @@ RUNNING: Final = GraphJobStatus.RUNNING.value
 
 def violations(lines: Sequence[Line], stored: Stored) -> list[str]:
     """Return what is wrong, each in one sentence; nothing is the only good answer."""
-    judges: tuple[Callable[[Sequence[Line], Stored], Iterator[str]], ...] = (
+    checks: tuple[Callable[[Sequence[Line], Stored], Iterator[str]], ...] = (
         _errors,
         lambda journal, _: refusal_violations(journal),
         _refused,
@@ -49,7 +49,7 @@ def violations(lines: Sequence[Line], stored: Stored) -> list[str]:
         whole.violations,
         lambda journal, _: late_answers(journal),
     )
-    return [found for judge in judges for found in judge(lines, stored)]
+    return [found for check in checks for found in check(lines, stored)]
 
 
 def _of(lines: Iterable[Line], what: str) -> list[Line]:
@@ -154,9 +154,9 @@ def _graph_jobs(lines: Sequence[Line], stored: Stored) -> Iterator[str]:
     moves = Counter((line["job"], line["origin"], line["target"]) for line in _of(lines, "moved"))
     for (name, origin, target), number in moves.items():
         steps = list(pairwise(stored.graph_jobs[name].events)) if name in stored.graph_jobs else []
-        told = steps.count((origin, target))
-        if told < number:
-            yield f"graph job {name} has {told} events of {number} moves {origin} to {target}"
+        reported = steps.count((origin, target))
+        if reported < number:
+            yield f"graph job {name} has {reported} events of {number} moves {origin} to {target}"
     for name, job in stored.graph_jobs.items():
         yield from (f"graph job {name} {wrong}" for wrong in _way(job))
 

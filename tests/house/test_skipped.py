@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.support.pgbouncer import LEFT_OUT, VARIABLE
+from tests.support.pgbouncer import SKIP_NOTE, VARIABLE
 
 pytestmark = pytest.mark.long
 
@@ -24,14 +24,14 @@ def summary(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_what_needs_the_program_is_left_out_and_the_summary_says_so(workers: str) -> None:
+def test_what_needs_the_program_is_skipped_and_the_summary_says_so(workers: str) -> None:
     said = summary("-n", workers, NEEDS_IT)
-    assert LEFT_OUT in said
+    assert SKIP_NOTE in said
     assert "passed" not in said
     assert "failed" not in said
 
 
 def test_a_run_that_needs_it_nowhere_says_nothing() -> None:
     said = summary("-n", "0", "--collect-only", DOES_NOT)
-    assert LEFT_OUT not in said
+    assert SKIP_NOTE not in said
     assert "deselected" not in said

@@ -13,12 +13,12 @@ import pytest
 
 from tests.support.server_supervisor import ROOT
 from tools.soak.journal import Journal, read_journal
-from tools.soak.judge import violations
 from tools.soak.outages import HEALED_SECONDS, LONGEST_SECONDS
 from tools.soak.plan import BASE, NANOSECONDS, Plan, kills_of, outages_of
 from tools.soak.service import open_transactions
 from tools.soak.stored import GraphState, JobState, Stored, TriggerState
-from tools.soak.work import entries_of, own_run, strange
+from tools.soak.violations import violations
+from tools.soak.work import entries_of, foreign_rows, own_run
 from twinstore.scheduler.triggers import fired_run_id
 from twinstore.testing.scheduler.builders import make_run
 
@@ -226,7 +226,7 @@ WRONG: Final[dict[str, tuple[Steps, Stored]]] = {
         changed(counters={"counter of red": 0}),
     ),
     "counter of red stands at 2, and 1 to 1 steps were taken": ([], changed(counters={"counter of red": 2})),
-    "a row that is of two tenants is stored: one of red": ([], changed(strange=["one of red"])),
+    "a row that is of two tenants is stored: one of red": ([], changed(foreign_rows=["one of red"])),
     f"{LANE} read as red a row of blue": (
         [(2.6, {"what": "foreign", "tenant": "red", "lane": LANE, "seen": "a row of blue"})],
         STORED,
@@ -283,12 +283,12 @@ IN_DOUBT: Final[dict[str, tuple[str, dict[str, object], Stored]]] = {
         {"run": run_at(2), "messages": ["c"]},
         changed(logs={**STORED.logs, run_at(2): ((1, "c"),)}),
     ),
-    f"schedule {SCHEDULE} has 2 runs that nobody fired, and 1 firings in doubt": (
+    f"schedule {SCHEDULE} has 2 runs without firing, and 1 firings in doubt": (
         "fire",
         {"schedule": SCHEDULE},
         trigger(runs=(run_at(0), run_at(1), run_at(2)), fires=3, misfires=0),
     ),
-    "job j counts 1 attempts that nobody leased, and 0 calls are in doubt": (
+    "job j counts 1 attempts without lease, and 0 calls are in doubt": (
         "lease",
         {"limit": 7},
         job("j", "completed", 3),
@@ -309,7 +309,7 @@ IN_DOUBT: Final[dict[str, tuple[str, dict[str, object], Stored]]] = {
 
 
 @pytest.mark.parametrize("wrong", IN_DOUBT)
-def test_what_was_refused_is_not_there_and_what_nobody_knows_may_be(wrong: str) -> None:
+def test_what_was_refused_is_not_stored_and_what_is_unknown_may_be(wrong: str) -> None:
     what, told, stored = IN_DOUBT[wrong]
     without = "completed" if what == "complete" else "submitted" if what == "submit" else ""
 
@@ -347,13 +347,13 @@ def test_a_seed_gives_the_same_kills_and_outages(tmp_path: Path) -> None:
 LEAVING: Final = """
 import sys
 from threading import Event, Thread
-from tools.soak.stored import Remains
-before, ends = Remains.now(), Event()
-print(before.left_over())
+from tools.soak.stored import ProcessResources
+before, ends = ProcessResources.now(), Event()
+print(before.leaked())
 thread = Thread(target=ends.wait, name="forgotten")
 thread.start()
 with open(sys.argv[1], "w"):
-    print(*Remains.now().more_than(before), sep="\\n")
+    print(*ProcessResources.now().added_since(before), sep="\\n")
 ends.set()
 thread.join()
 """
@@ -370,16 +370,16 @@ def test_threads_and_files_that_were_not_there_before_are_named(tmp_path: Path) 
 
 def test_rows_of_another_tenant_are_seen_by_their_column_and_by_their_content() -> None:
     mine: list[Run | ExecutionLogEntry] = [own_run("red", "1"), *entries_of("red", "1", ("a",))]
-    assert strange("red", mine) == []
-    assert strange("blue", mine) == ["a row of red with 'red 1'", "a row of red with 'red a'"]
+    assert foreign_rows("red", mine) == []
+    assert foreign_rows("blue", mine) == ["a row of red with 'red 1'", "a row of red with 'red a'"]
     mixed = [entry.evolve(tenant_id="red") for entry in entries_of("blue", "1", ("a",))]
-    assert strange("red", [*mixed, make_run("red", "1")]) == [
+    assert foreign_rows("red", [*mixed, make_run("red", "1")]) == [
         "a row of red with 'blue a'",
         "a row of red with 'nothing'",
     ]
 
 
-def test_transactions_of_clients_that_live_are_told_from_those_of_the_dead() -> None:
+def test_transactions_of_clients_that_live_are_distinguished_from_those_of_the_dead() -> None:
     def idle(connection: int) -> dict[str, Any]:
         client = f"127.0.0.1:{connection}"
         return {"type": "idleSession", "transaction": {}, "connectionId": connection, "client": client}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, cast
 from psycopg import sql
 from typing_extensions import override
 
-from twinstore.bulk.port import Survey
+from twinstore.bulk.port import Inventory
 from twinstore.errors import ConfigurationError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore_postgres.bulk.scan import stored_names
@@ -60,7 +60,7 @@ SELECT c.relname, c.reltuples::bigint, current_user,
  WHERE n.nspname = %s AND c.relname = ANY (%s) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
 # By the type of a column of ours: those that are read alike, as the server names them; the first one is ours.
-ALIKE: Final = {
+COMPATIBLE_TYPES: Final = {
     "bool": ("boolean",),
     "float8": ("double precision",),
     "int2": ("smallint",),
@@ -122,7 +122,7 @@ class Relation:
     indexes: list[str]
 
 
-def survey_of(connection: Connection, module: ModuleSpec[object]) -> tuple[Survey, ...]:
+def inventory_of(connection: Connection, module: ModuleSpec[object]) -> tuple[Inventory, ...]:
     """Return what there is of each entity of a module.
 
     Raises:
@@ -141,14 +141,14 @@ def survey_of(connection: Connection, module: ModuleSpec[object]) -> tuple[Surve
             module=schema,
             driver=DRIVER,
         )
-    return tuple(surveyed(module, entity, real.get(entity.name)) for entity in entities)
+    return tuple(entity_inventory(module, entity, real.get(entity.name)) for entity in entities)
 
 
 def flaws_of(entity: Entity, real: Relation) -> Iterator[str]:
     """Yield what keeps a table from being read in full, each with its remedy."""
     name, role = f"{entity.module}.{entity.name}", sql.Identifier(real.role).as_string()
     table = table_of(entity)
-    odd = [text for column in table.columns if (text := unlike(column, real.columns.get(column.name)))]
+    odd = [text for column in table.columns if (text := difference_of(column, real.columns.get(column.name)))]
     odd += [f"a column {extra} that would be neither copied nor compared" for extra in extras(entity, real)]
     if odd:
         yield (
@@ -159,18 +159,18 @@ def flaws_of(entity: Entity, real: Relation) -> Iterator[str]:
         yield f"The role {role} may not use the schema: GRANT USAGE ON SCHEMA {entity.module} TO {role}."
     elif not all(real.columns[item.name]["readable"] for item in table.columns if item.name in real.columns):
         yield f"The role {role} may not read {name}: GRANT SELECT ON {name} TO {role}."
-    if real.bound and not shows_everything(table, real.policies):
+    if real.bound and not sees_all_rows(table, real.policies):
         yield (
             f"Row-level security of {name} decides what the role {role} sees: ALTER ROLE {role} BYPASSRLS, "
             f"or CREATE POLICY twinstore_source ON {name} FOR SELECT TO {role} USING (true)."
         )
 
 
-def unlike(column: Column, real: RealColumn | None) -> str:
+def difference_of(column: Column, real: RealColumn | None) -> str:
     """Return how a column differs from what can be read; nothing where it does not."""
     if real is None:
         return f"no column {column.name}"
-    wanted = ALIKE[column.sql_type]
+    wanted = COMPATIBLE_TYPES[column.sql_type]
     return "" if real["type"] in wanted else f"{column.name} as {real['type']} instead of {wanted[0]}"
 
 
@@ -180,7 +180,7 @@ def extras(entity: Entity, real: Relation) -> list[str]:
     return sorted(real.columns.keys() - known - {VERSION})
 
 
-def shows_everything(table: Table, policies: Sequence[Policy]) -> bool:
+def sees_all_rows(table: Table, policies: Sequence[Policy]) -> bool:
     """Check that system scope sees every row: by a policy for it, or one for all rows, and none against."""
     forms = open_forms(table)
     return any(item["permissive"] and is_open(forms, item["shows"]) for item in policies) and all(
@@ -205,12 +205,12 @@ def is_open(forms: Sequence[re.Pattern[str]], expression: str | None) -> bool:
     return expression is None or any(form.fullmatch(" ".join(expression.split())) for form in forms)
 
 
-def surveyed(module: ModuleSpec[object], entity: Entity, real: Relation | None) -> Survey:
+def entity_inventory(module: ModuleSpec[object], entity: Entity, real: Relation | None) -> Inventory:
     """Return what there is of one entity."""
     if real is None:
         warning = f"There is no table {entity.module}.{entity.name}; it counts as empty."
-        return Survey(entity=entity.name, present=False, warnings=(warning,))
-    return Survey(entity=entity.name, warnings=tuple(warnings_of(module, table_of(entity), real)))
+        return Inventory(entity=entity.name, present=False, warnings=(warning,))
+    return Inventory(entity=entity.name, warnings=tuple(warnings_of(module, table_of(entity), real)))
 
 
 def warnings_of(module: ModuleSpec[object], table: Table, real: Relation) -> Iterator[str]:

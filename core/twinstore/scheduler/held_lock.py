@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from typing_extensions import override
 
 from twinstore.errors import LeaseLostError, Outcome, TwinstoreError, UnavailableError
-from twinstore.runtime.forks import ForkSafeLock, OwnProcess, StaysInProcess
+from twinstore.runtime.forks import ForkSafeLock, NotPicklable, ProcessGuard
 from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.locks import LockHandle
 from twinstore.scheduler.rules.locks import lease_argument
@@ -68,7 +68,7 @@ def elapsed() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
-class HeldLock(StaysInProcess, LockHandle):
+class HeldLock(NotPicklable, LockHandle):
     """Implements :class:`~twinstore.scheduler.locks.LockHandle`."""
 
     def __init__(
@@ -76,7 +76,7 @@ class HeldLock(StaysInProcess, LockHandle):
         contender: Contender,
         owned: LockInfo,
         lease: timedelta,
-        asked: float,
+        requested_at: float,
         check: Callable[[], object],
     ) -> None:
         """Take the ownership.
@@ -85,18 +85,18 @@ class HeldLock(StaysInProcess, LockHandle):
             contender: closed when the lock is no longer held.
             owned: the row as it was acquired.
             lease: how long it is held from then on.
-            asked: what :func:`elapsed` said before it was asked for, so that the lease ends here before it
-                ends on the server.
+            requested_at: what :func:`elapsed` returned before the request, so that the lease ends here before
+                it ends on the server.
             check: raises when the storage is closed.
         """
         self._contender = contender
         self._owned = owned
         self._lease = lease
-        self._until = asked + lease.total_seconds()
+        self._until = requested_at + lease.total_seconds()
         self._check = check
-        self._process = OwnProcess()
+        self._process = ProcessGuard()
         # A thread that renews and one that releases must not use one connection at a time.
-        self._turn = ForkSafeLock()
+        self._lock = ForkSafeLock()
         self._ended = False
 
     @property
@@ -133,11 +133,11 @@ class HeldLock(StaysInProcess, LockHandle):
     def renew(self, *, lease: timedelta | None = None) -> datetime:
         wanted = self._lease if lease is None else lease_argument(lease)
         self._process.check("This lock")
-        with self._turn:
+        with self._lock:
             if self._ended:
                 raise self._lost("was released or lost before")
             self._check()
-            asked = elapsed()
+            requested_at = elapsed()
             try:
                 owned = self._contender.renew(self._owned, wanted)
             except UnavailableError as error:
@@ -148,7 +148,7 @@ class HeldLock(StaysInProcess, LockHandle):
             if owned is None:
                 self._end()
                 raise self._lost("has expired or belongs to another holder")
-            self._owned, self._lease, self._until = owned, wanted, asked + wanted.total_seconds()
+            self._owned, self._lease, self._until = owned, wanted, requested_at + wanted.total_seconds()
             return owned.expires_at
 
     @override
@@ -160,20 +160,22 @@ class HeldLock(StaysInProcess, LockHandle):
         """Renew at a third of the lease until the block ends; see the Protocol."""
         done = Event()
         # A daemon: a process that ends must not wait for it. The lease then runs out by itself.
-        keeper = Thread(target=self._keep, args=(done,), name=f"twinstore-lock-{self.lock_key}", daemon=True)
-        keeper.start()
+        renewer = Thread(
+            target=self._renew_until_done, args=(done,), name=f"twinstore-lock-{self.lock_key}", daemon=True
+        )
+        renewer.start()
         try:
             yield
         finally:
             if not self._process.forked:
                 done.set()
-                keeper.join()
+                renewer.join()
 
     @override
     def release(self) -> bool:
         if self._process.forked:
             return False  # it is the parent's
-        with self._turn:
+        with self._lock:
             if self._ended:
                 return False
             try:
@@ -198,8 +200,8 @@ class HeldLock(StaysInProcess, LockHandle):
     def __repr__(self) -> str:
         return f"{self.tenant_id}:{self.lock_key} (fence {self.fence})"
 
-    def _keep(self, done: Event) -> None:
-        pause = self._third()
+    def _renew_until_done(self, done: Event) -> None:
+        pause = self._renew_interval()
         while not done.wait(pause) and self.is_held():
             try:
                 self.renew()
@@ -208,11 +210,11 @@ class HeldLock(StaysInProcess, LockHandle):
                 return
             except TwinstoreError as error:
                 log.warning("A lock could not be renewed (%s); trying again.", error.message)
-                pause = min(RETRY_SECONDS, self._third())
+                pause = min(RETRY_SECONDS, self._renew_interval())
             else:
-                pause = self._third()
+                pause = self._renew_interval()
 
-    def _third(self) -> float:
+    def _renew_interval(self) -> float:
         return self._lease.total_seconds() / RENEWALS_PER_LEASE
 
     def _end(self) -> None:

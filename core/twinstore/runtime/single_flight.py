@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Aside(Thread, Generic[T]):
+class AttemptThread(Thread, Generic[T]):
     """An attempt in a separate thread, for callers that wait for a limited time."""
 
     def __init__(self, attempt: Callable[[], T]) -> None:
@@ -50,14 +50,14 @@ class Aside(Thread, Generic[T]):
         if self.is_alive():
             raise TimeoutError
         if self._error is not None:
-            raise fresh(self._error) if isinstance(self._error, TwinstoreError) else self._error
+            raise copy_error(self._error) if isinstance(self._error, TwinstoreError) else self._error
         return self._results[0]
 
 
-class SharedAttempt(Renewable, Generic[T]):
+class SingleFlight(Renewable, Generic[T]):
     """Runs one attempt at a time; callers that waited for it share its outcome."""
 
-    __slots__ = ("_aside", "_choice", "_failed", "_failure", "_lock")
+    __slots__ = ("_failed_at", "_failure", "_lock", "_thread", "_thread_lock")
 
     def __init__(self) -> None:
         self.renew()
@@ -68,10 +68,10 @@ class SharedAttempt(Renewable, Generic[T]):
         """Wait for nothing in a forked child: the thread of the attempt stayed in the parent."""
         # Re-entrant: a signal handler may make a call during the attempt of the same thread.
         self._lock = RLock()
-        self._choice = RLock()
+        self._thread_lock = RLock()
         self._failure: TwinstoreError | None = None
-        self._failed = 0.0
-        self._aside: Aside[T] | None = None
+        self._failed_at = 0.0
+        self._thread: AttemptThread[T] | None = None
 
     def run(self, action: Callable[[], T], seconds: float | None = None) -> T:
         """Return what ``action`` returns.
@@ -89,26 +89,26 @@ class SharedAttempt(Renewable, Generic[T]):
             return self._joined(action).result(seconds)
         begun = monotonic()
         with self._lock:
-            if self._failure is not None and self._failed > begun:
-                raise fresh(self._failure)
+            if self._failure is not None and self._failed_at > begun:
+                raise copy_error(self._failure)
             try:
                 result = action()
             except TwinstoreError as error:
-                self._failure, self._failed = fresh(error), monotonic()
+                self._failure, self._failed_at = copy_error(error), monotonic()
                 raise
             self._failure = None
             return result
 
-    def _joined(self, action: Callable[[], T]) -> Aside[T]:
+    def _joined(self, action: Callable[[], T]) -> AttemptThread[T]:
         """Return the attempt that is under way in a thread, or a new one."""
-        with self._choice:
-            if self._aside is None or not self._aside.is_alive():
-                self._aside = Aside(lambda: self.run(action))
-                self._aside.start()
-            return self._aside
+        with self._thread_lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = AttemptThread(lambda: self.run(action))
+                self._thread.start()
+            return self._thread
 
 
-def fresh(error: TwinstoreError) -> TwinstoreError:
+def copy_error(error: TwinstoreError) -> TwinstoreError:
     """Return an equal exception: one that several threads raise would collect the traces of all of them."""
     found = copy.copy(error)
     found.__cause__ = error.__cause__

@@ -10,14 +10,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
-from twinstore_backfill.cli.invocation import Leaf, everywhere, narrow
+from twinstore_backfill.cli.invocation import LeafCommand, common_parameters, is_narrow_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 # Where a command is, ``module:attribute``, a function or an application of Typer; and its line in the help,
 # so that a list of commands imports none. A test compares it with what the command says of itself.
-Place = tuple[str, str]
+CommandEntry = tuple[str, str]
 
 
 class Commands(MutableMapping[str, Any]):
@@ -26,44 +26,44 @@ class Commands(MutableMapping[str, Any]):
     Values have no type, because Typer's copy of click is private.
     """
 
-    def __init__(self, places: Mapping[str, Place]) -> None:
-        self._places = dict(places)
+    def __init__(self, entries: Mapping[str, CommandEntry]) -> None:
+        self._entries = dict(entries)
         self._loaded: dict[str, Any] = {}
 
-    def listed(self, name: str) -> TyperCommand | None:
+    def list_entry(self, name: str) -> TyperCommand | None:
         """Return what a list of commands shows of one."""
-        return TyperCommand(name, help=self._places[name][1]) if name in self._places else None
+        return TyperCommand(name, help=self._entries[name][1]) if name in self._entries else None
 
     @override
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            self._loaded[name] = _command_at(self._places[name][0], name)
+            self._loaded[name] = _import_command(self._entries[name][0], name)
         return self._loaded[name]
 
     @override
     def __setitem__(self, name: str, command: Any) -> None:
-        self._places.setdefault(name, ("", ""))
+        self._entries.setdefault(name, ("", ""))
         self._loaded[name] = command
 
     @override
     def __delitem__(self, name: str) -> None:
-        del self._places[name]
+        del self._entries[name]
         self._loaded.pop(name, None)
 
     @override
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._entries)
 
     @override
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
 
-def group_of(places: Mapping[str, Place], *, root: bool = False) -> type[TyperGroup]:
+def lazy_group(entries: Mapping[str, CommandEntry], *, root: bool = False) -> type[TyperGroup]:
     """Return the class of a group of commands, for ``typer.Typer(cls=...)``.
 
     Args:
-        places: its commands.
+        entries: its commands.
         root: whether its help shows the options that every command takes.
     """
 
@@ -72,10 +72,10 @@ def group_of(places: Mapping[str, Place], *, root: bool = False) -> type[TyperGr
 
         def __init__(self, **given: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
             super().__init__(**given)
-            self._known = Commands(places)
+            self._known = Commands(entries)
             self._listing = False
             self.commands = self._known
-            self.params[:0] = everywhere(shown=root)
+            self.params[:0] = common_parameters(shown=root)
 
         @override
         def list_commands(self, ctx: Any) -> list[str]:
@@ -83,12 +83,12 @@ def group_of(places: Mapping[str, Place], *, root: bool = False) -> type[TyperGr
 
         @override
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            return self._known.listed(cmd_name) if self._listing else super().get_command(ctx, cmd_name)
+            return self._known.list_entry(cmd_name) if self._listing else super().get_command(ctx, cmd_name)
 
         @override
         def format_help(self, ctx: Any, formatter: Any) -> None:
             self._listing = True
-            if narrow():
+            if is_narrow_terminal():
                 self.rich_markup_mode = None
             try:
                 super().format_help(ctx, formatter)
@@ -106,18 +106,18 @@ def group_of(places: Mapping[str, Place], *, root: bool = False) -> type[TyperGr
     return LazyGroup
 
 
-def _command_at(place: str, name: str) -> object:
+def _import_command(target: str, name: str) -> object:
     """Import a command and return what Typer makes of it."""
-    module, _, attribute = place.partition(":")
+    module, _, attribute = target.partition(":")
     found: typer.Typer | Callable[..., object] = getattr(import_module(module), attribute)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(name, cls=Leaf)(found)
+        single.command(name, cls=LeafCommand)(found)
         return typer.main.get_command(single)
     for registered in found.registered_commands:
-        registered.cls = Leaf
+        registered.cls = LeafCommand
     command = typer.main.get_group(found)
     command.name = name
     if not isinstance(command.commands, Commands):
-        command.params.extend(everywhere())
+        command.params.extend(common_parameters())
     return command

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.errors import OperationFailure
 
-from twinstore.bulk.port import Survey
+from twinstore.bulk.port import Inventory
 from twinstore.errors import ConfigurationError
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.mapping.codec import codec_of
@@ -28,7 +28,7 @@ VIEW: Final = "view"
 TIME_SERIES: Final = "timeseries"
 
 
-def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Survey, ...]:
+def inventory_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Inventory, ...]:
     """Return what there is of each entity.
 
     Raises:
@@ -40,7 +40,7 @@ def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Surve
         with store.limited():
             real = {item["name"]: item for item in store.database.list_collections()}
             return tuple(
-                surveyed(connection, entity, real.get(connection.collection_name(entity)))
+                entity_inventory(connection, entity, real.get(connection.collection_name(entity)))
                 for entity in entities
             )
     except CLIENT_ERRORS as error:
@@ -53,12 +53,12 @@ def survey_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Surve
         raise translate(error, store.where) from error
 
 
-def surveyed(connection: Connection, entity: Entity, real: Mapping[str, Any] | None) -> Survey:
+def entity_inventory(connection: Connection, entity: Entity, real: Mapping[str, Any] | None) -> Inventory:
     """Return what there is of one entity; ``real`` is what the server says of its collection."""
     name = connection.collection_name(entity)
     if real is None:
         warning = f"There is no collection {name}; it counts as empty."
-        return Survey(entity=entity.name, present=False, warnings=(warning,))
+        return Inventory(entity=entity.name, present=False, warnings=(warning,))
     if real.get("type") == TIME_SERIES:
         raise ConfigurationError(
             f"{name} in {connection.store.database.name} is a time series, in which the server keeps no "
@@ -78,7 +78,7 @@ def surveyed(connection: Connection, entity: Entity, real: Mapping[str, Any] | N
         indexes: list[Mapping[str, Any]] = []
     else:
         indexes = list(connection.store.collection(name).list_indexes())
-    return Survey(
+    return Inventory(
         entity=entity.name,
         warnings=(
             *warnings_of(connection, entity, indexes),

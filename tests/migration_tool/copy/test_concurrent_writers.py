@@ -31,7 +31,7 @@ from twinstore.scheduler.catalog import AUDIT, SCHEDULES
 from twinstore.testing.scheduler.builders import make_schedule
 from twinstore_backfill.copy import engine
 from twinstore_backfill.copy.engine import run_copy
-from twinstore_backfill.copy.lease import PATIENCE_SECONDS, Holder, LeaseKeeper, Patience
+from twinstore_backfill.copy.lease import RETRY_SECONDS, ConflictRetry, LeaseKeeper, ProcessIdentity
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.process.stopping import StopSwitch
@@ -120,14 +120,14 @@ class TestPatience:
             raise ConcurrencyError("lost")
 
         with pytest.raises(ConcurrencyError):
-            Patience(Ticking(), ticks=lambda: ticks[0]).outlast("It", lose)
-        assert PATIENCE_SECONDS <= ticks[0] < PATIENCE_SECONDS + 3
+            ConflictRetry(Ticking(), ticks=lambda: ticks[0]).run("It", lose)
+        assert RETRY_SECONDS <= ticks[0] < RETRY_SECONDS + 3
 
     @pytest.mark.parametrize("step", ["start", "acquire"])
     def test_a_signal_ends_it(self, pair: MemoryPair, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
         losing(monkeypatch, step, 20)
         stop = StopSwitch()
-        monkeypatch.setattr("twinstore_backfill.copy.lease.PAUSES", ())
+        monkeypatch.setattr("twinstore_backfill.copy.lease.RETRY_DELAYS", ())
         monkeypatch.setattr(StopSwitch, "pause", lambda self, _: (self.request(2), self.check()))
         with pytest.raises(InterruptedRunError):
             copied(pair, stop)
@@ -165,13 +165,13 @@ def test_the_open_transaction_of_a_dead_process_only_delays_a_copy(
         client[mongo_database.name].command(insert, session=session)
         told: list[str] = []
 
-        def end(self: Patience, what: str) -> None:
+        def end(self: ConflictRetry, what: str) -> None:
             del self
             told.append(what)
             session.abort_transaction()
 
-        monkeypatch.setattr(Patience, "_tell", end)
-        monkeypatch.setattr("twinstore_backfill.copy.lease.TOLD_AFTER", 0)
+        monkeypatch.setattr(ConflictRetry, "_warn", end)
+        monkeypatch.setattr("twinstore_backfill.copy.lease.WARN_AFTER", 0)
         result = copied(pair, StopSwitch())
         assert (result.exit, result.complete, result.failed.count) == (Exit.OK, True, 0)
         assert len(told) == 1
@@ -189,9 +189,10 @@ NO_NAMESPACES: Final = shutil.which("unshare") is None or bool(
 def test_a_living_holder_is_not_taken_for_dead_from_another_pid_namespace() -> None:
     """Two containers on the network of a host have its name; neither sees the processes of the other."""
     ask = (
-        "import sys; from twinstore_backfill.copy.lease import Holder; print(Holder.parse(sys.argv[1]).dead)"
+        "import sys; from twinstore_backfill.copy.lease import ProcessIdentity; "
+        "print(ProcessIdentity.parse(sys.argv[1]).dead)"
     )
-    gone = replace(Holder.this_process(), started="1")
+    gone = replace(ProcessIdentity.this_process(), started="1")
     answers = [
         subprocess.run([*where, sys.executable, "-c", ask, str(gone)], check=True, capture_output=True).stdout
         for where in ((), UNSHARE)
@@ -208,14 +209,14 @@ class TestLateRenewals:
         pair.target.ledger.start("job", {}, AS_OF)
         return pair.target.ledger.acquire("job", "me", duration)
 
-    def test_a_lease_that_nobody_has_taken_is_not_lost(self, pair: MemoryPair) -> None:
+    def test_a_lease_that_no_one_has_taken_is_not_lost(self, pair: MemoryPair) -> None:
         """It ran out because the server was suspended, or because a lock of ours took long."""
         lease = self.lease(pair)
         with self.keeper(pair, lease, StopSwitch()) as keeper:
             again = keeper.refresh()
         assert again.expires_at > lease.expires_at
 
-    def test_one_that_somebody_has_taken_is(self, pair: MemoryPair) -> None:
+    def test_one_that_another_process_has_taken_is(self, pair: MemoryPair) -> None:
         lease = self.lease(pair)
         pair.target.ledger.acquire("job", "thief", LEASE)
         with self.keeper(pair, lease, StopSwitch()) as keeper, pytest.raises(LeaseLostError) as lost:
@@ -261,20 +262,20 @@ class TestTheNextCopy:
     ) -> None:
         """The job is complete by then, and its lease is still held."""
         honest = engine.Copy._result  # noqa: SLF001  # the moment that is meant
-        rivals: list[Exception] = []
+        competitors: list[Exception] = []
 
         def result(self: engine.Copy, *given: Any) -> CopyResult:  # noqa: ANN401  # as the step has them
-            if not rivals:
-                rivals.append(RuntimeError("not refused"))
+            if not competitors:
+                competitors.append(RuntimeError("not refused"))
                 try:
                     copied(pair)
                 except LeaseLostError as error:
-                    rivals[0] = error
+                    competitors[0] = error
             return honest(self, *given)
 
         monkeypatch.setattr(engine.Copy, "_result", result)
         first = copied(pair)
-        assert isinstance(rivals[0], LeaseLostError)
+        assert isinstance(competitors[0], LeaseLostError)
         assert first.totals.all()["written"] == sum(rows_of(pair.source.bulk).values())
         assert first.job is not None
         assert (first.job["generation"], first.job["state"]) == (1, JobState.COMPLETE.value)
@@ -383,17 +384,17 @@ def merged(bulk: BulkPort, batch: Sequence[Record], on_conflict: OnConflict) -> 
     return outcome
 
 
-def await_waiting(connection: psycopg.Connection[Any], rival: int, waiting: Future[Any]) -> None:
+def await_waiting(connection: psycopg.Connection[Any], competitor: int, waiting: Future[Any]) -> None:
     """Return as soon as a session waits for what another one holds."""
     waits = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
-    while connection.execute(waits, [rival]).fetchone() == (0,):
+    while connection.execute(waits, [competitor]).fetchone() == (0,):
         assert not waiting.done()
 
 
 @pytest.mark.native
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "records"])
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_rival_does_meanwhile_is_seen(
+def test_what_a_concurrent_writer_does_meanwhile_is_seen(
     bulk: BulkPort,
     admin: psycopg.Connection[Any],
     module_postgres_database: PostgresDatabase,
@@ -403,16 +404,16 @@ def test_what_a_rival_does_meanwhile_is_seen(
 ) -> None:
     case = CASES[name]
     batch = read(bulk, packed=packed)
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(module_postgres_database.superuser_url) as rival:
-        rival.execute(KEEP)
-        rival.commit()
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(module_postgres_database.superuser_url) as competitor:
+        competitor.execute(KEEP)
+        competitor.commit()
         for statement in (MISSING, CHANGED):
             admin.execute(statement)
         for step in case.steps.split():
-            rival.execute(EACH[step[0]].encode(), [step[1:]])
+            competitor.execute(EACH[step[0]].encode(), [step[1:]])
         waiting = pool.submit(merged, bulk, batch, case.on_conflict)
-        await_waiting(admin, rival.info.backend_pid, waiting)
-        (rival.commit if case.end == "commit" else rival.rollback)()
+        await_waiting(admin, competitor.info.backend_pid, waiting)
+        (competitor.commit if case.end == "commit" else competitor.rollback)()
         outcome = waiting.result()
     overwritten = case.on_conflict == "overwrite"
     assert set(outcome.conflicts) == {Conflict((key,), Tenant(T), overwritten) for key in case.conflicts}
