@@ -54,7 +54,7 @@ EOT
     exit "$2"
 }
 
-# What does not fit is told before anything is written.
+# The plan reports what does not fit, before anything is written.
 run plan > "$out/plan.txt" || give_up plan $?
 
 # 3: some documents were kept back. The comparison says which, so it runs all the same.
@@ -72,7 +72,7 @@ cat "$out/verify.txt"
 # For the test tab; it is there also when the comparison failed, and then says why.
 [ -f "$out/report/parity-report.xml" ] || give_up verify "$code"
 cp "$out/report/parity-report.xml" "$out/junit.xml"
-# For people: a page to keep beside the build, and the same as Markdown for the summary of the run.
+# For people: a page to keep with the build, and the same as Markdown for the summary of the run.
 [ -f "$out/report/parity-report.html" ] && cp "$out/report/parity-report.html" "$out/parity.html"
 [ -f "$out/report/parity-report.md" ] && cat "$out/report/parity-report.md" >> "$summary"
 exit "$code"

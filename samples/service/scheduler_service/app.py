@@ -72,7 +72,7 @@ def create_app(
         to_thread.current_default_thread_limiter().total_tokens = threads
         counters = Counters()
         app.state.metrics = metrics.registry_of(counters)
-        # Opened here and not at import: each process of a server that forks has a pool of its own.
+        # Opened here and not at import: each process of a server that forks has its own pool.
         with open_storage(config, clock=clock, observers=[counters]) as storage:
             await to_thread.run_sync(storage.scheduler.initializer.ensure_migrations)
             app.state.service = Service(storage, clock, stamp)

@@ -153,7 +153,7 @@ async def tenant_call(
     from it. Asynchronous, because FastAPI gives a thread to every dependency that is not.
     """
     service: Service = request.app.state.service
-    # Checked here for all calls: workers and locks are stored beside the tenants and admit any.
+    # Checked here for all calls: workers and locks are stored next to the tenants and admit any.
     return TenantCall(service, tenant_argument(tenant_id), service.clock.now(), x_actor, x_request_id)
 
 

@@ -49,7 +49,7 @@ POLICY: Final = "policy-default"
 def tick(scheduler: SchedulerStorage, now: datetime) -> int:
     """Do once what has to be done; return how many triggers fired."""
     fired = fire_due(scheduler, now)
-    # Leases that their workers no longer renew: the jobs are claimed anew.
+    # Leases that their workers no longer renew: the jobs are claimed again.
     scheduler.policy_jobs.release_expired(now)
     scheduler.workers.mark_dead(now)
     return fired
@@ -59,7 +59,7 @@ def fire_due(scheduler: SchedulerStorage, now: datetime) -> int:
     """Fire every schedule that is due; one that fails stops no other."""
     fired = 0
     due = list(scheduler.schedules.get_due_schedules(now))
-    # An order of its own: several of these programs would wait for each other at every row of the page.
+    # A separate order: several of these programs would wait for each other at every row of the page.
     shuffle(due)
     for schedule in due:
         try:
@@ -76,7 +76,7 @@ def fire(unit: SchedulerSession, schedule: Schedule, now: datetime) -> Run | Non
     if firing is None:
         return None
     unit.run_summary_service.project(firing.run, now=now)
-    if firing.created:  # otherwise somebody fired this instant before, and it is written down
+    if firing.created:  # otherwise another process has fired this instant, and it is recorded
         unit.audit_service.write(fired_event(firing.run, now))
     unit.policy_run_service.enqueue(
         PolicyRunRequest(

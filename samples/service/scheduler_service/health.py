@@ -31,7 +31,7 @@ async def readyz(request: Request) -> Response:
     """Answers 503 until it does, whatever the reason."""
     service: Service = request.app.state.service
     try:
-        # A thread of its own: those of the calls may all wait for the very store that is asked here.
+        # A separate thread: those of the calls may all wait for the very store that is asked here.
         ready = partial(service.storage.scheduler.check_ready, timeout_ms=READY_MS)
         await to_thread.run_sync(ready, limiter=CapacityLimiter(1))
     except TwinstoreError as error:

@@ -116,7 +116,7 @@ def get_trigger(call: Call, schedule_id: Id) -> Response:
 @router.post(
     "/schedules/{schedule_id}/trigger/recalculate",
     response_model=Trigger,
-    summary="Set the instant anew",
+    summary="Set the next instant again",
 )
 def recalculate_trigger(call: Call, schedule_id: Id) -> Response:
     """From the stored schedule and the present instant; what was due and did not fire is left out."""
@@ -176,7 +176,7 @@ def put_summary(
 
 
 @router.post(
-    "/schedules/{schedule_id}/summary/rebuild", response_model=RunSummary, summary="Compute a summary anew"
+    "/schedules/{schedule_id}/summary/rebuild", response_model=RunSummary, summary="Compute a summary again"
 )
 def rebuild_summary(call: Call, schedule_id: Id) -> Response:
     """From the stored runs. Answers 404 for a schedule without runs."""

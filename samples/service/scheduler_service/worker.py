@@ -34,7 +34,7 @@ __all__ = ["JobWorker", "Work", "WorkError", "evaluate", "main"]
 log = logging.getLogger("scheduler_service.worker")
 
 CONFLICT: Final = 409
-DUPLICATE_NUMBER: Final = "conflict"  # a number in a log that somebody else gave to an entry of his
+DUPLICATE_NUMBER: Final = "conflict"  # a number in a log that another process has used
 NO_LONGER_OWNED: Final = {NOT_FOUND, CONFLICT}
 LogFunction = Callable[[str], None]
 Work = Callable[[PolicyRunJob, LogFunction], PolicyRunStats]
