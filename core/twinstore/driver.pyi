@@ -215,6 +215,7 @@ from twinstore.migrations.migration import without_consent as without_consent
 from twinstore.models.canonical import CanonicalJsonSerializer as CanonicalJsonSerializer
 from twinstore.models.canonical import CanonicalModel as CanonicalModel
 from twinstore.models.canonical import content_digest as content_digest
+from twinstore.models.canonical import decode_stored as decode_stored
 from twinstore.models.canonical import describe_failure as describe_failure
 from twinstore.models.fields import DATE as DATE
 from twinstore.models.fields import INT32_MAX as INT32_MAX
@@ -571,6 +572,7 @@ __all__: list[str] = [
     "date_in",
     "date_object",
     "decode",
+    "decode_stored",
     "decode_token",
     "describe_failure",
     "digits",

@@ -119,6 +119,7 @@ from twinstore.clock import truncate_to_millisecond as truncate_to_millisecond
 from twinstore.models.canonical import CanonicalJsonSerializer as CanonicalJsonSerializer
 from twinstore.models.canonical import CanonicalModel as CanonicalModel
 from twinstore.models.canonical import content_digest as content_digest
+from twinstore.models.canonical import decode_stored as decode_stored
 from twinstore.models.canonical import describe_failure as describe_failure
 from twinstore.models.collections import Limit as Limit
 from twinstore.models.collections import Ordered as Ordered
@@ -391,6 +392,7 @@ __all__: list[str] = [
     "count_argument",
     "date_in",
     "date_object",
+    "decode_stored",
     "decode_token",
     "describe_failure",
     "digits",

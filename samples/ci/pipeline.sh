@@ -10,7 +10,7 @@
 #
 # Options that are given to it go to the comparison, such as --entity runs.
 #
-# The exit code is that of the comparison: 0 only when the switch could be turned, 1 when something differs,
+# The exit code is that of the comparison: 0 only when it is safe to cut over, 1 when something differs,
 # 3 when the proof has gaps. When the copy does not come to its end, it is that of the copy.
 set -u
 
@@ -57,7 +57,7 @@ EOT
 # The plan reports what does not fit, before anything is written.
 run plan > "$out/plan.txt" || give_up plan $?
 
-# 3: some documents were kept back. The comparison says which, so it runs all the same.
+# 3: some documents were quarantined. The comparison names them, so it runs anyway.
 run copy --execute --out "$out/copy" > "$out/copy.txt"
 code=$?
 if [ "$code" -ne 0 ] && [ "$code" -ne 3 ]; then

@@ -180,11 +180,11 @@ def test_a_stalled_queue_refuses_and_a_moving_one_does_not(
             await asyncio.gather(*(want_one_more() for _ in range(UNITS)))
             # At least one, whose place the others then had.
             assert refused
-            assert all(f"All {UNITS} places" in message for message in refused)
+            assert all(f"All {UNITS} slots" in message for message in refused)
 
             # In a small pool units may have all places, and then a call waits with them.
             async with storage(1) as small, small.scheduler.transaction("t"):
-                with pytest.raises(UnavailableError, match="All 1 places"):
+                with pytest.raises(UnavailableError, match="All 1 slots"):
                     await small.scheduler.runs.get("t", "absent")
 
             # The last ones wait for longer, but not for any step of the line. The clock is that of the test,

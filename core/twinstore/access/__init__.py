@@ -4,7 +4,7 @@
 the one wrapper with the checks that hold on every driver. An upsert is called ``put`` here.
 
 What happens when a call fails: an error of the client library becomes one of :mod:`twinstore.errors` in the
-driver. :func:`~twinstore.access.retry.repeat` repeats what lost a race against another writer
+driver. :func:`~twinstore.access.retry.retry` repeats what lost a race against another writer
 (``ConcurrencyError``), with growing pauses, for at most ten seconds; writers of one process queue meanwhile
 (:mod:`retry`). In a unit of work nothing is repeated but the whole of it, by ``transact``. Whatever may
 have been applied (``outcome`` is ``unknown``) is never repeated by this library, but for the commit of

@@ -3,10 +3,10 @@
     SharedThreads: independent calls, each in any thread
     UnitThread:    the calls of one session or unit of work, in one thread in their order
 
-Calls, sessions and units share one queue for the places that the driver can serve. A waiting call takes no
+Calls, sessions and units share one queue for the slots that the driver can serve. A waiting call takes no
 thread, and a free thread takes the first job of the queue without a round through the event loop. Of five or
-more places some are never given to sessions and units: a call made past one of these from inside it would
-otherwise wait for a place that only the end of that session or unit gives back.
+more slots some are never given to sessions and units: a call made past one of these from inside it would
+otherwise wait for a slot that only the end of that session or unit gives back.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Job(Generic[T]):
         running: lets the task give the call up.
         lease: the thread it must be made by; ``None`` for any.
         begun: a thread has taken it.
-        number: its place in the line.
+        number: its position in the queue.
         since: when it began to wait there, by the monotonic clock.
         wanted: it ends something, so it is neither dropped nor cancelled nor refused.
     """
@@ -204,7 +204,7 @@ class Worker:
 
 P = ParamSpec("P")
 
-# One place in so many is for independent calls. A service with fewer may want all of them for units.
+# One slot in so many is for independent calls. A service with fewer may want all of them for units.
 CALLS_SHARE: Final = 5
 # How many handles, such as locks, may be waited for at the same time, each in a thread.
 MAX_WAITING_HANDLES: Final = 32
@@ -351,7 +351,7 @@ class SharedThreads(CallThreads, Renewable):
 
     @override
     def submit(self, job: Job[T]) -> None:
-        """Have a job made as soon as there is a place.
+        """Have a job made as soon as there is a free slot.
 
         Raises:
             ConfigurationError: the storage is closed.
@@ -403,7 +403,7 @@ class SharedThreads(CallThreads, Renewable):
                 self._schedule_check()
                 return
             worker = self._idle.pop() if self._idle else Worker(self._name, self._after, self._retire)
-            # After that: where no thread can be started, no place is taken.
+            # After that: where no thread can be started, no slot is taken.
             self._busy += 1
             self._assign(job, worker)
             worker.put(job)
@@ -442,7 +442,7 @@ class SharedThreads(CallThreads, Renewable):
             self._calls.appendleft(late)
 
     def _first(self) -> Job[object] | None:
-        """Take the first job that a free place may be given to out of the line."""
+        """Take the first job that a free slot may be given to out of the queue."""
         call, opening = wanted(self._calls), wanted(self._openings)
         if opening is None or self._leased == self.max_leased:
             return None if call is None else self._calls.popleft()
@@ -464,14 +464,14 @@ class SharedThreads(CallThreads, Renewable):
             refused: list[Job[object]] = []
             if self._last_release <= long_ago and self._leased == self.max_leased:
                 refused += pop_waiting(self._openings, long_ago)
-                # No call ends either, where all places are kept.
+                # No call ends either, where all slots are kept.
                 refused += pop_waiting(self._calls, long_ago) if self._leased == self._total else []
             if self._calls or self._openings:
                 self._schedule_check()
         for job in refused:
             job.refuse(
                 UnavailableError(
-                    f"All {self.max_leased} places for sessions and units of work stayed in use for "
+                    f"All {self.max_leased} slots for sessions and units of work stayed in use for "
                     f"{STALL_SECONDS:.0f} s; end them sooner, open none inside another one, or raise "
                     "concurrency and PoolMax.",
                     outcome=Outcome.NOT_APPLIED,
@@ -517,7 +517,7 @@ class UnitThread(CallThreads, ThreadLease):
         """Return the value of a block, for which the thread is kept until it is left.
 
         Raises:
-            UnavailableError: all places were kept, and none was given back for too long.
+            UnavailableError: all slots were kept, and none was given back for too long.
         """
         entry.lease = self
         job = Job(entry.enter)

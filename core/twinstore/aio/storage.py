@@ -103,7 +103,7 @@ class AsyncModuleStorage(Generic[S, A]):
         while several tasks may each have one.
 
         Raises:
-            UnavailableError: besides, all places for sessions and units stayed in use.
+            UnavailableError: besides, all slots for sessions and units stayed in use.
         """
         opening = self._storage.unobserved_transaction(tenant_id, purpose=purpose, read_only=read_only)
         # Here, because the unit itself is opened in a separate thread, which knows nothing of this task.
@@ -329,7 +329,7 @@ class AsyncModuleSessions(Generic[S, A]):
         """Open a session; see :meth:`twinstore.storage.module.SessionFactory.open`.
 
         Raises:
-            UnavailableError: besides, all places for sessions and units stayed in use.
+            UnavailableError: besides, all slots for sessions and units stayed in use.
         """
         opening = self._sync.unobserved(tenant_id, causal_consistency=causal_consistency, purpose=purpose)
         with observing(self._sync.notifier, "session"):

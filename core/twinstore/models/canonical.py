@@ -22,7 +22,7 @@ from twinstore.models.fields import explain
 from twinstore.models.rules import FilledFrom, ModelRule, check_fields, record_body, validator_of
 from twinstore.runtime.formatting import SHORT_REPR_LENGTH, short_repr
 
-__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "describe_failure"]
+__all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "decode_stored", "describe_failure"]
 
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ a unit opens or a caller has opened and joins by ``bind``.
 What may happen when a call fails:
 
 - pymongo repeats a single read or write once after a lost connection (``retryReads``, ``retryWrites``).
-- A write that lost a race is repeated by :func:`twinstore.access.retry.repeat` for at most ten seconds;
+- A write that lost a race is repeated by :func:`twinstore.access.retry.retry` for at most ten seconds;
   writers of one process queue meanwhile instead of losing to each other again. Inside a unit nothing is
   repeated: the unit as a whole is, by ``transact``.
 - A step that needs several writes runs in a separate transaction, repeated in the same way; only the commit

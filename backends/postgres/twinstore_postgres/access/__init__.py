@@ -11,7 +11,7 @@ There are four ways to run them (:mod:`execution`), with these transactions:
 - A caller's own connection, joined by ``bind``: its transaction, which is never ended here.
 
 A step can lose a race: by a serialisation failure, a deadlock, or a key that a concurrent transaction has
-just inserted. It has written nothing then, and :func:`twinstore.access.retry.repeat` repeats it for at most
+just inserted. It has written nothing then, and :func:`twinstore.access.retry.retry` repeats it for at most
 ten seconds. Inside a unit no step is repeated: ``transact`` repeats the unit as a whole. A call whose
 connection was lost is never repeated, because it may have been applied.
 """

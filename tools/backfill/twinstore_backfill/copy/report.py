@@ -61,18 +61,18 @@ class CopyEnvelope(RunEnvelope):
 
 
 class RowCounts(Frozen):
-    """Numbers of documents, by outcome.
+    """Numbers of documents, by outcome. ``read`` is the sum of the five that follow it.
 
     Attributes:
         read: read from the source.
-        written: written to the target.
+        written: written to the target, overwritten rows included.
         unchanged: equal in the target already.
-        conflicts: in the target with other content.
+        conflicts: in the target with other content, not overwritten.
         quarantined: not copied; the quarantine has the reason.
         expired: expired by retention, so not copied.
-        text_timestamp: copied, with a timestamp that the source stores as text.
-        torn_tail: unfinished last lines of log files, not copied.
-        ignored: copied without a property that ``--ignore-unknown`` names.
+        text_timestamp: read, with a timestamp that the source stores as text.
+        torn_tail: unfinished last lines of log files, not copied nor in ``read``.
+        ignored: read without a property that ``--ignore-unknown`` names.
     """
 
     read: int
@@ -90,7 +90,7 @@ class OfTenant(Frozen):
     """What belongs to one tenant.
 
     Attributes:
-        tenant: the tenant; ``:none`` for documents without one.
+        tenant: the tenant; ``:none`` for documents without one, empty for an unknown one.
     """
 
     tenant: str
@@ -120,7 +120,7 @@ class JobReport(Frozen):
     Attributes:
         id: its identifier.
         generation: grows each time a complete job starts over.
-        state: its state.
+        state: ``running`` or ``complete``.
     """
 
     id: str
@@ -136,7 +136,7 @@ class FailedRange(Frozen):
         range: its number.
         lower: the first key, included; ``null`` is unbounded.
         upper: the key at its end, excluded; ``null`` is unbounded.
-        reason: why; ``null`` if an earlier run has logged it.
+        reason: why; ``null`` if another worker has logged it.
     """
 
     entity: str
@@ -203,8 +203,8 @@ class ConflictList(Frozen):
     """Documents that the target has with other content.
 
     Attributes:
-        count: the number of all.
-        shown: the first 100.
+        count: the number that were not overwritten.
+        shown: the first 100, overwritten ones included.
     """
 
     count: int
@@ -217,7 +217,7 @@ class ExtraReport(Frozen):
     Attributes:
         found, removed: numbers by entity.
         without_key: rows without a usable key, which must be removed by hand.
-        recheck: the verdict of the comparison afterwards, ``null`` if nothing was removed.
+        recheck: the verdict of the comparison afterwards; ``null`` in a dry run or if nothing was found.
         reasons: why rows are still there.
     """
 
@@ -242,15 +242,16 @@ class CopyReport(Frozen):
         subset: the selected part of the rows, ``null`` for all.
         state: ``stopped`` at a limit means that the next run continues.
         executed: whether it was a copy, not a dry run.
-        complete: whether everything was read.
+        complete: whether every range is finished.
         stopped: the limit at which it stopped, ``null`` if none.
         exit_code: the exit code of the command.
         job: the job; ``null`` in a dry run.
         totals: numbers of documents over all entities.
         entities: numbers by entity and tenant, in copy order.
         left_out: entities that are not copied.
-        failed_ranges, quarantine, conflicts: what was not copied.
-        extra: rows that only the target has; absent without ``--delete-extra``.
+        failed_ranges, quarantine: what was not copied.
+        conflicts: rows that the target has with other content.
+        extra: rows that only the target has; absent without ``--delete-extra`` or if not ``complete``.
     """
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=False)

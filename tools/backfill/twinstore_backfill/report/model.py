@@ -73,8 +73,8 @@ class Envelope(Frozen):
         as_of: the instant at which expiry was decided.
         seconds: duration of the verification.
         benchmark: times of the lists, if they were measured.
-        fast_path: share of the rows that the fast path compared; ``null`` if there was nothing to compare.
-        ranges: how the ranges of keys were compared; ``null`` if there was nothing to compare.
+        fast_path: share of the rows that the fast path proved; ``null`` only in reports of earlier releases.
+        ranges: how the ranges of keys were compared; ``null`` unless ``mode`` is ``full``.
         without_digests: by entity, why its rows were compared one by one, without digests.
     """
 
@@ -102,7 +102,7 @@ class Tool(Frozen):
 
 
 class SideReport(Frozen):
-    """One side.
+    """One side. Of the source of a fresh start only ``backend`` is known.
 
     Attributes:
         backend: the driver, as ``--from`` and ``--to`` name it.
@@ -138,7 +138,7 @@ class Check(Frozen):
         result: its outcome.
         summary: the outcome in a sentence.
         count: the number of all findings.
-        findings: the first findings.
+        findings: the first 100.
     """
 
     id: str
@@ -171,9 +171,9 @@ class Counts(Frozen):
         extra: in the target, not in the source.
         different: on both sides, with different content.
         stale: in the target, under the key of a source document that no copy accepts.
-        unproved: equal only after a normalisation that keys, filters or orders depend on.
-        undecodable: in the source, not readable.
-        quarantined: in the source, and quarantined by the last copy.
+        unproved: equal only after a normalisation that matters, such as in a key, filter or order.
+        undecodable: the same on both sides, and not readable.
+        quarantined: in the source, not in the target, and cannot be copied.
         expired_source, expired_target: expired by retention, so not compared.
     """
 
@@ -203,7 +203,7 @@ class TenantReport(Frozen):
     """One tenant of one entity.
 
     Attributes:
-        tenant: the tenant; ``:none`` for documents without one.
+        tenant: the tenant; ``:none`` for documents without one, empty for an unknown one.
         stored_source, stored_target: rows that each side counts, expired ones included.
         source, target: the digests of each side.
         counts: the outcomes.
@@ -269,7 +269,7 @@ class Differing(Frozen):
         key: its key.
         tenant: its tenant.
         source_digest, target_digest: digests of the expected and the stored document.
-        paths: the first 20 places that differ.
+        paths: the first 20 places that differ or were normalised.
         path_count: the number of all places.
         reason: why the source document cannot be copied, if so.
     """
@@ -318,10 +318,10 @@ class EntityReport(Frozen):
         result: the outcome of all its documents.
         counts: the outcomes over all tenants.
         tenants: the outcomes by tenant.
-        ranges: the ranges of keys.
+        ranges: the ranges of keys; none for a part of the rows or a recheck.
         missing, extra, different, stale, unproved, undecodable, quarantined: the first documents with this
             outcome.
-        fields: the fields that differ, the most frequent first.
+        fields: the first 100 fields that differ, the most frequent first.
     """
 
     entity: str
@@ -359,7 +359,7 @@ class LeftOut(Frozen):
 
     Attributes:
         entity: its name.
-        why: how its rows live, such as ``ephemeral``.
+        why: why its rows are skipped.
         source, target: rows by tenant.
     """
 
@@ -373,7 +373,7 @@ class Equivalence(Frozen):
     """A documented, lossless difference in representation.
 
     Attributes:
-        name: its name.
+        name: its kind, such as ``text_timestamp``; also ``ignored`` and ``ignored_field``.
         documents: the number of documents that have it.
     """
 
@@ -385,7 +385,7 @@ class IgnoredReport(Frozen):
     """A property that was ignored on request.
 
     Attributes:
-        entity: the entity.
+        entity: the entity, ``*`` for all.
         path: the property.
         reason: the reason, if one was given.
         kind: ``unknown`` is a property of no model, which the copy dropped; ``field`` is copied but not
@@ -423,7 +423,7 @@ class ParityReport(Frozen):
         tool: the program.
         module: the module.
         mode: ``full``, a ``sample``, a ``recheck`` of reported rows, or ``start-clean``.
-        seed, sample_size: ``--seed`` and the rows of each entity in a sample, ``null`` otherwise.
+        seed, sample_size: ``--seed`` and ``--sample-size`` of a sample, ``null`` otherwise.
         as_of: ``--as-of``, ``null`` if it was not given.
         entities_asked, tenants_asked: ``--entity`` and ``--tenant``; empty for all.
         subset: the selected part of the rows, ``null`` for all.
@@ -433,7 +433,7 @@ class ParityReport(Frozen):
         exit_code: the exit code of the command.
         cutover_ready: whether it is safe to cut over now.
         cutover_ready_required: ``--require-cutover-ready``.
-        reasons: why the verdict is not ``PASS``, or why the data is not ready for the cut-over.
+        reasons: a sentence for each check that failed or is inconclusive.
         warnings: what does not change the verdict.
         ignored: properties that were ignored on request.
         next_step: what to do next.
@@ -494,9 +494,10 @@ class FindingLine(Frozen):
         kind: the outcome, as in the counts of the report.
         tenant: its tenant.
         key: its key; ``null`` if the stored value is not a key of the entity.
-        paths: the first 20 places that differ, without values.
+        paths: the first 20 places that differ or were normalised, without values.
         path_count: the number of all places.
-        source_digest, target_digest: digests of the expected and the stored document, ``null`` if absent.
+        source_digest, target_digest: digests of the expected and the stored document; ``null`` if absent,
+            undecodable or quarantined.
         reason: why the document cannot be read or copied, if so.
     """
 
