@@ -211,6 +211,7 @@ from twinstore.migrations.migration import TakesSnapshots as TakesSnapshots
 from twinstore.migrations.migration import consent_required as consent_required
 from twinstore.migrations.migration import logs_migration as logs_migration
 from twinstore.migrations.migration import migration_problems as migration_problems
+from twinstore.migrations.migration import no_migrations as no_migrations
 from twinstore.migrations.migration import without_consent as without_consent
 from twinstore.models.canonical import CanonicalJsonSerializer as CanonicalJsonSerializer
 from twinstore.models.canonical import CanonicalModel as CanonicalModel
@@ -630,6 +631,7 @@ __all__: list[str] = [
     "module_plugin",
     "module_plugins",
     "module_spec",
+    "no_migrations",
     "normalised_object",
     "not_found",
     "object_argument",

@@ -13,7 +13,14 @@ from enum import StrEnum
 from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, runtime_checkable
 
-from twinstore.errors import DESTRUCTIVE_EFFECTS, ConsentRequiredError, Effect, EffectKind, ValidationError
+from twinstore.errors import (
+    DESTRUCTIVE_EFFECTS,
+    ConsentRequiredError,
+    Effect,
+    EffectKind,
+    MigrationError,
+    ValidationError,
+)
 from twinstore.runtime.service_log import log
 
 if TYPE_CHECKING:
@@ -37,6 +44,7 @@ __all__ = [
     "consent_required",
     "logs_migration",
     "migration_problems",
+    "no_migrations",
     "without_consent",
 ]
 
@@ -88,6 +96,16 @@ def migration_problems(statuses: Iterable[MigrationStatus], remedy: str) -> tupl
         f"Migration {item.name} is {item.state}. To fix: {remedies[item.state]}"
         for item in statuses
         if item.state in remedies
+    )
+
+
+def no_migrations(module: str, driver: str) -> MigrationError:
+    """Return the error of a module that ships no migration for a driver yet."""
+    return MigrationError(
+        f"Module {module} has no migrations for {driver} yet. Its author writes the first one with "
+        f"`twinstore dev migration {module} create_{module}`.",
+        module=module,
+        driver=driver,
     )
 
 

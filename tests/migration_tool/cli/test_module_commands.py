@@ -17,8 +17,9 @@ from tests.support.library.books import Book
 from twinstore import aio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from tests.support.databases import MongoDatabase, PostgresDatabase
     from tests.support.library.module import LibraryStorage
 
 BOOK = Book(id="first", tenant_id="acme", title="On stores")
@@ -216,6 +217,41 @@ class TestMigrations:
         # Nothing was written, for no store.
         assert [path.name for path in (checkout / "migrations").rglob("*.*")] == [file.name]
         assert invoke(capsys, *command, "--check").code == 1
+
+    def test_a_driver_that_cannot_be_imported_is_skipped_with_its_reason(
+        self,
+        checkout: Path,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        points = {"twinstore.backends": {"logbook": "broken_logbook:plugin"}}
+        site = install_distribution(monkeypatch, tmp_path, "logbook-driver", points)
+        (site / "broken_logbook.py").write_text("raise RuntimeError('broken')")
+        answer = invoke(capsys, "dev", "migration", "library", "create_library")
+        assert answer.code == 0, answer.err
+        assert "Skipped the driver logbook: " in answer.err
+        assert sorted(path.name for path in (checkout / "migrations").iterdir()) == ["mongo", "postgres"]
+        refused = invoke(capsys, "dev", "migration", "library", "--check", "--backend", "logbook")
+        assert (refused.code, "logbook" in refused.err) == (2, True)
+
+    @pytest.mark.usefixtures("checkout")
+    def test_before_the_first_migration_both_databases_say_how_to_write_it(
+        self,
+        mongo_database: MongoDatabase,
+        postgres_database: PostgresDatabase,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        for driver, database in (("Mongo", mongo_database), ("Postgres", postgres_database)):
+            section = cast("Mapping[str, object]", database.config["Persistence"])[driver]
+            content = {"Persistence": {driver: section, "Library": driver}}
+            config = write_config(tmp_path / "settings.json", content)
+            for command in ("run", "plan", "verify"):
+                answer = invoke(capsys, "--config", config, "migrate", command, "--module", "library")
+                assert answer.code == 4, answer
+                assert f"Module library has no migrations for {driver} yet. Its author writes" in answer.err
+                assert "`twinstore dev migration library create_library`" in answer.err
 
 
 class TestAsyncio:

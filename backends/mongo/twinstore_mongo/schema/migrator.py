@@ -22,6 +22,7 @@ from twinstore.migrations.migration import (
     consent_required,
     logs_migration,
     migration_problems,
+    no_migrations,
     without_consent,
 )
 from twinstore.migrations.revert import RevertsMigrations, revert_files, revert_of
@@ -311,6 +312,8 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
 
     @property
     def _shipped(self) -> list[MigrationStatus]:
+        if not self.steps:
+            raise no_migrations(self.module, DRIVER)
         return [step.status for step in self.steps]
 
     def _check(self, rows: Mapping[str, AppliedStep]) -> None:

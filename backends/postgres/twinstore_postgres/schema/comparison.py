@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from twinstore.errors import MigrationError
-from twinstore.migrations.migration import SchemaSnapshot
+from twinstore.migrations.migration import SchemaSnapshot, no_migrations
 from twinstore_postgres.connection.cursors import OwnCursor, own_cursor
 from twinstore_postgres.mapping.columns import text
 from twinstore_postgres.schema.migrator import STORE
@@ -149,6 +149,8 @@ def wanted_schema(module: ModuleSpec[object]) -> tuple[str, ...]:
     try:
         text = (module.migrations(STORE) / SCHEMA_FILE).read_text(encoding="utf-8")
     except FileNotFoundError as error:
+        if not module.migrations(STORE).is_dir():
+            raise no_migrations(module.name, DRIVER) from error
         raise MigrationError(
             f"The module {module.name} ships no {SCHEMA_FILE} next to its migrations for {STORE}; its author "
             f"writes it with `twinstore dev schema {module.name}`.",

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from twinstore.errors import MigrationError
 from twinstore.migrations.applied import check_history
-from twinstore.migrations.migration import MigrationState, MigrationStatus
+from twinstore.migrations.migration import MigrationState, MigrationStatus, no_migrations
 from twinstore_postgres.connection.cursors import own_cursor
 from twinstore_postgres.connection.errors import translate
 from twinstore_postgres.schema.files import FILE_NAME, Migration
@@ -55,9 +55,15 @@ INSERT_LEDGER: Final = (
 
 @cache
 def shipped_migrations(module: ModuleSpec[object]) -> tuple[Migration, ...]:
-    """Return the files of a module in order of their number."""
-    found = []
-    for entry in module.migrations(STORE).iterdir():
+    """Return the files of a module in order of their number.
+
+    Raises:
+        MigrationError: there are none yet.
+    """
+    folder, found = module.migrations(STORE), []
+    if not folder.is_dir():
+        raise no_migrations(module.name, DRIVER)
+    for entry in folder.iterdir():
         if FILE_NAME.fullmatch(entry.name):
             # A checkout on Windows must not change the checksum that a database has recorded.
             text = entry.read_text(encoding="utf-8")

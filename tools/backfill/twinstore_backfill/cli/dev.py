@@ -14,12 +14,13 @@ from twinstore.codegen.files import update_files
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations.migration import MigrationDraft, MigrationState, TakesSnapshots
-from twinstore.plugins.drivers import installed_backend_names, load_backend
+from twinstore.plugins.drivers import installed_backend_names, list_backends, load_backend
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.modules import complete_modules, module_spec
 from twinstore.plugins.statements import statements_file, statements_of
 from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import Backend
+from twinstore_backfill.process.messages import warn
 from twinstore_backfill.stores import Store, open_store
 
 WORDS: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
@@ -195,12 +196,21 @@ def described_module(name: str) -> ModuleSpec[object]:
 
 def drafts_of(spec: ModuleSpec[object], backend: str | None) -> list[MigrationDraft]:
     """Return what each driver that has migrations would add."""
-    names = installed_backend_names() if backend is None else (backend,)
+    names = usable_backends() if backend is None else (backend,)
     found = [load_backend(name).draft for name in names]
     drafts = [draft(spec) for draft in found if draft is not None]
     if not drafts:
         raise ConfigurationError(f"No driver of {', '.join(names)} has migrations to write.")
     return drafts
+
+
+def usable_backends() -> tuple[str, ...]:
+    """Return the names of the installed drivers that can be loaded; a warning names each other one."""
+    found = list_backends()
+    for info in found:
+        if info.state != "ready":
+            warn(f"Skipped the driver {info.name}: {info.detail}")
+    return tuple(info.name for info in found if info.state == "ready")
 
 
 def check_contradictions(spec: ModuleSpec[object], drafts: list[MigrationDraft]) -> None:
