@@ -282,7 +282,7 @@ class Recorded:
 
 
 # Methods that are called from a generator or a thread of their driver, by what callers know them as.
-PUBLIC: Final = {"one": "view"}
+PUBLIC: Final = {"with_time_checked": "view"}
 # Statements of migrations, of surveys of the catalog and of planted faults are pinned by the files of the
 # migrations, or by separate tests.
 UNRECORDED_MODULES: Final = (
