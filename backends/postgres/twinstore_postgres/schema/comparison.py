@@ -55,6 +55,7 @@ CATALOGS: Final = (
     "pg_inherits",
     "pg_namespace",
     "pg_policies",
+    "pg_policy",
     "pg_roles",
     "pg_rules",
     "pg_sequence",
@@ -189,10 +190,16 @@ def or_unknown(connection: Connection, read: Callable[[], Iterable[str]]) -> tup
     try:
         return tuple(read())
     except psycopg.errors.InsufficientPrivilege:
-        ((role, lacking),) = own_cursor(connection).execute(UNREADABLE, [list(CATALOGS)]).fetchall()
-        if not lacking:
+        unknown = unreadable_parts(connection)
+        if not unknown:
             raise
-        return (unknown_sentence(role, "parts of the schema", *lacking),)
+        return unknown
+
+
+def unreadable_parts(connection: Connection) -> tuple[str, ...]:
+    """Return a sentence with the grant that is missing, if there is one."""
+    ((role, lacking),) = own_cursor(connection).execute(UNREADABLE, [list(CATALOGS)]).fetchall()
+    return (unknown_sentence(role, "parts of the schema", *lacking),) if lacking else ()
 
 
 @cache

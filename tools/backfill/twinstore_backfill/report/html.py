@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from twinstore_backfill.report.texts import (
     KINDS,
@@ -41,6 +41,7 @@ from twinstore_backfill.report.texts import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from twinstore_backfill.report.failures import Failure
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
     from twinstore_backfill.report.texts import KindList
 
@@ -184,6 +185,21 @@ def html(report: ParityReport) -> str:
         next_step=report.next_step.split("`"),
         reasons=[*report.reasons, *(f"Warning: {text}" for text in report.warnings)],
         sections=list(_sections(report)),
+    )
+
+
+def html_failure(failure: Failure) -> str:
+    """Return the page of a verification without a verdict."""
+    return _page().render(
+        verdict=failure.state.upper(),
+        module="both sides",
+        tone="fail",
+        # Whole: the statements that repair a schema are in it.
+        headline=Markup(escape(visible(failure.message))),  # noqa: S704  # escaped
+        made=f"Exit code {failure.exit_code}",
+        next_step=[failure.next_step],
+        reasons=[],
+        sections=[],
     )
 
 
