@@ -217,6 +217,7 @@ AT_ONCE: Final = 6
 MENDED_SEQUENCE: Final = (
     "ALTER SEQUENCE scheduler.graph_job_events_id_seq AS bigint INCREMENT BY 1 NO MAXVALUE CACHE 1 NO CYCLE;"
 )
+UNREADY: Final = "UPDATE pg_index SET indisready = false WHERE indexrelid = 'scheduler.{}'::regclass"
 RESTARTED: Final = "ALTER SEQUENCE graph_job_events_id_seq RESTART WITH {}"
 
 
@@ -232,9 +233,7 @@ NEXT_WRITES: Final = {
     "ALTER SEQUENCE scheduler.graph_job_events_id_seq AS integer": MENDED_SEQUENCE,
     "ALTER SEQUENCE scheduler.graph_job_events_id_seq CACHE 1000": MENDED_SEQUENCE,
     **{
-        f"UPDATE pg_index SET indisready = false WHERE indexrelid = 'scheduler.{index}'::regclass": (
-            f"REINDEX INDEX scheduler.{index};"
-        )
+        UNREADY.format(index): f"REINDEX INDEX scheduler.{index};"
         for index in ("runs_pkey", "uq_graph_job_events_event", "idx_runs_pending")
     },
 }
@@ -335,33 +334,30 @@ class TestPostgres:
                 store.storage.check_ready()
             assert schema_check(store).result == "pass"
 
-    @pytest.mark.parametrize(
-        ("catalog", "ready"), [("pg_sequence", True), ("pg_index", False), ("pg_policies", False)]
-    )
+    @pytest.mark.parametrize("catalog", ["pg_sequence", "pg_index", "pg_policies"])
     def test_a_role_that_may_not_read_the_catalogue_gets_unknown_with_the_grant(
         self,
         storage: SchedulerStorage,
         module_postgres_database: PostgresDatabase,
         caplog: pytest.LogCaptureFixture,
         catalog: str,
-        ready: bool,
     ) -> None:
         grant = f"To find out: GRANT SELECT ON pg_catalog.{catalog} TO "
         with psycopg.connect(module_postgres_database.superuser_url, autocommit=True) as admin:
-            admin.execute(f"REVOKE SELECT ON pg_catalog.{catalog} FROM PUBLIC".encode())
+            right = f"SELECT ON pg_catalog.{catalog}"
+            admin.execute(f"REVOKE {right} FROM PUBLIC".encode())
             try:
                 (said,) = storage.initializer.verify(additions=False)
-                assert said == f"Unknown: parts of the schema, which role {OWNER_ROLE} may not read. {grant}" + (
-                    f"{OWNER_ROLE};"
-                )
-                if ready:
+                assert said.startswith(f"Unknown: parts of the schema, which role {OWNER_ROLE} may not read.")
+                assert said.endswith(f"{grant}{OWNER_ROLE};")
+                if catalog == "pg_sequence":  # without it no protection of tenants is unknown
                     storage.check_ready()
                     assert grant in caplog.text
                 else:
                     with pytest.raises(MigrationError, match=f"{grant}{APP_ROLE};"):
                         storage.check_ready()
             finally:
-                admin.execute(f"GRANT SELECT ON pg_catalog.{catalog} TO PUBLIC".encode())
+                admin.execute(f"GRANT {right} TO PUBLIC".encode())
 
     def test_keys_that_are_not_checked_are_named(
         self, storage: SchedulerStorage, module_postgres_database: PostgresDatabase

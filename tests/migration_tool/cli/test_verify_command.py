@@ -94,7 +94,7 @@ def test_rows_due_for_removal_are_named_next_to_the_verdict(
     ("change", "said"),
     [
         ("ALTER TABLE scheduler.runs ADD COLUMN theirs int", "does not know column theirs of"),
-        ("REVOKE SELECT ON pg_catalog.pg_attribute FROM PUBLIC", "GRANT SELECT ON pg_catalog.pg_attribute TO"),
+        ("REVOKE SELECT ON pg_catalog.pg_attribute FROM PUBLIC", "GRANT SELECT ON pg_catalog.pg_attribute"),
         ("CREATE POLICY theirs ON scheduler.runs USING (true)", "DROP POLICY theirs ON scheduler.runs;"),
     ],
 )

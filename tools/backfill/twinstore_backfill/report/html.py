@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from twinstore_backfill.report.texts import (
     KINDS,
@@ -63,6 +63,12 @@ MANY: Final = 500
 # The units of a bar; an existing part is never too narrow to be seen.
 BAR: Final = 1000
 MIN_PIECE_WIDTH: Final = 6
+
+
+class Whole(str):
+    """A text that is not clipped, because the statements that repair a schema are in it."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +200,7 @@ def html_failure(failure: Failure) -> str:
         verdict=failure.state.upper(),
         module="both sides",
         tone="fail",
-        # Whole: the statements that repair a schema are in it.
-        headline=Markup(escape(visible(failure.message))),  # noqa: S704  # escaped
+        headline=Whole(failure.message),
         made=f"Exit code {failure.exit_code}",
         next_step=[failure.next_step],
         reasons=[],
@@ -221,7 +226,7 @@ def _shown(value: object) -> object:
     # What a macro of the templates has made; no text of a report is of this type.
     if isinstance(value, Markup):
         return value
-    return visible(clipped(str(value), LONGEST_SENTENCE))
+    return visible(value if isinstance(value, Whole) else clipped(str(value), LONGEST_SENTENCE))
 
 
 def _sections(report: ParityReport) -> Iterator[Section]:

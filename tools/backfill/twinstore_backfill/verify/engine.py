@@ -163,8 +163,8 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     try:
         with tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):
             only = options.only
-            # A table that is not as described is first noticed by its scan.
-            preflight(partial(run.compare, entities) if only is None else partial(run.recheck, entities, only))
+            compare = partial(run.compare, entities) if only is None else partial(run.recheck, entities, only)
+            preflight(compare)  # a table that is not as described is first noticed by its scan
     except StopRequestedError:
         stop.raise_if_interrupted("The comparison itself wrote nothing; run the same command again.")
         raise
