@@ -11,8 +11,12 @@ from bson.int64 import Int64
 from pymongo import MongoClient
 
 import twinstore
-from tests.support.copies import invoke, write_config
+from tests.support.copies import invoke, open_store, write_config
+from tests.support.databases import APP_ROLE, OWNER_ROLE
+from twinstore.config import load_settings
+from twinstore.errors import MigrationError
 from twinstore.testing.scheduler.graph_jobs import graph_job_event, make_graph_build_job
+from twinstore_backfill.verify.checks import schema_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,11 +180,18 @@ PLANTED: Final[list[tuple[str, str] | tuple[str, str, str]]] = [
     ),
     (
         "ALTER SEQUENCE graph_job_events_id_seq INCREMENT BY -1",
-        "The sequence scheduler.graph_job_events_id_seq counts by -1; wanted: by 1, to its end.",
+        "The sequence scheduler.graph_job_events_id_seq counts by -1; wanted: bigint, by 1, to its end,",
     ),
     (
         "ALTER SEQUENCE graph_job_events_id_seq CYCLE",
-        "The sequence scheduler.graph_job_events_id_seq counts by 1 and begins again;",
+        "The sequence scheduler.graph_job_events_id_seq begins again;",
+    ),
+    ("GRANT SELECT ON triggers TO PUBLIC", "Not wanted: public grant triggers: SELECT."),
+    ("GRANT SELECT (state) ON runs TO PUBLIC", "Not wanted: public grant runs: SELECT (state)."),
+    ("GRANT CREATE ON SCHEMA scheduler TO twinstore_test_app", "Not wanted: use schema: CREATE."),
+    (
+        "GRANT UPDATE ON SEQUENCE graph_job_events_id_seq TO PUBLIC",
+        "Not wanted: public use graph_job_events_id_seq: UPDATE.",
     ),
     ("ALTER TABLE workers ADD COLUMN theirs int", "Not wanted: column workers.theirs: integer."),
     (
@@ -203,7 +214,29 @@ PLANTED: Final[list[tuple[str, str] | tuple[str, str, str]]] = [
 
 # Neighbours in the list concern the same object, so each of them is in another group.
 AT_ONCE: Final = 6
+MENDED_SEQUENCE: Final = (
+    "ALTER SEQUENCE scheduler.graph_job_events_id_seq AS bigint INCREMENT BY 1 NO MAXVALUE CACHE 1 NO CYCLE;"
+)
+UNREADY: Final = "UPDATE pg_index SET indisready = false WHERE indexrelid = 'scheduler.{}'::regclass"
 RESTARTED: Final = "ALTER SEQUENCE graph_job_events_id_seq RESTART WITH {}"
+
+
+# What the server would do that no row shows: by what it is made, and the statement that repairs it.
+NEXT_WRITES: Final = {
+    "GRANT SELECT ON scheduler.runs TO PUBLIC": "REVOKE SELECT ON scheduler.runs FROM PUBLIC;",
+    "GRANT SELECT (id) ON scheduler.runs TO PUBLIC": "REVOKE SELECT (id) ON scheduler.runs FROM PUBLIC;",
+    "GRANT CREATE ON SCHEMA scheduler TO twinstore_test_app": (
+        "REVOKE CREATE ON SCHEMA scheduler FROM twinstore_test_app;"
+    ),
+    "GRANT CREATE ON SCHEMA scheduler TO PUBLIC": "REVOKE CREATE ON SCHEMA scheduler FROM PUBLIC;",
+    "ALTER SEQUENCE scheduler.graph_job_events_id_seq MAXVALUE 1000": MENDED_SEQUENCE,
+    "ALTER SEQUENCE scheduler.graph_job_events_id_seq AS integer": MENDED_SEQUENCE,
+    "ALTER SEQUENCE scheduler.graph_job_events_id_seq CACHE 1000": MENDED_SEQUENCE,
+    **{
+        UNREADY.format(index): f"REINDEX INDEX scheduler.{index};"
+        for index in ("runs_pkey", "uq_graph_job_events_event", "idx_runs_pending")
+    },
+}
 
 
 def add_events(storage: SchedulerStorage, name: str) -> None:
@@ -278,6 +311,53 @@ class TestPostgres:
             assert "(invalid). To fix: REINDEX INDEX scheduler.idx_runs_pending;" in line
             connection.execute(line.partition("To fix: ")[2].encode())
         assert storage.initializer.verify() == ()
+
+    def test_what_breaks_a_later_write_or_opens_rows_is_named_by_readiness_verify_and_c8(
+        self, module_postgres_database: PostgresDatabase
+    ) -> None:
+        config = load_settings(module_postgres_database.config)
+        with (
+            psycopg.connect(module_postgres_database.superuser_url, autocommit=True) as admin,
+            open_store("scheduler", "Postgres", config) as store,
+        ):
+            for change, remedy in NEXT_WRITES.items():
+                admin.execute(change.encode())
+                with pytest.raises(MigrationError) as refused:
+                    store.storage.check_ready()
+                check = schema_check(store)
+                said = (refused.value.message, *check.findings, *store.storage.initializer.verify())
+                assert check.result == "inconclusive"
+                assert sum(f"To fix: {remedy}" in text for text in said) == 3, said
+                # The right of every role is a right of the application role, too.
+                for text in check.findings:
+                    admin.execute(text.partition("To fix: ")[2].encode())
+                store.storage.check_ready()
+            assert schema_check(store).result == "pass"
+
+    @pytest.mark.parametrize("catalog", ["pg_sequence", "pg_index", "pg_policies"])
+    def test_a_role_that_may_not_read_the_catalogue_gets_unknown_with_the_grant(
+        self,
+        storage: SchedulerStorage,
+        module_postgres_database: PostgresDatabase,
+        caplog: pytest.LogCaptureFixture,
+        catalog: str,
+    ) -> None:
+        grant = f"To find out: GRANT SELECT ON pg_catalog.{catalog} TO "
+        with psycopg.connect(module_postgres_database.superuser_url, autocommit=True) as admin:
+            right = f"SELECT ON pg_catalog.{catalog}"
+            admin.execute(f"REVOKE {right} FROM PUBLIC".encode())
+            try:
+                (said,) = storage.initializer.verify(additions=False)
+                assert said.startswith(f"Unknown: parts of the schema, which role {OWNER_ROLE} may not read.")
+                assert said.endswith(f"{grant}{OWNER_ROLE};")
+                if catalog == "pg_sequence":  # without it no protection of tenants is unknown
+                    storage.check_ready()
+                    assert grant in caplog.text
+                else:
+                    with pytest.raises(MigrationError, match=f"{grant}{APP_ROLE};"):
+                        storage.check_ready()
+            finally:
+                admin.execute(f"GRANT {right} TO PUBLIC".encode())
 
     def test_keys_that_are_not_checked_are_named(
         self, storage: SchedulerStorage, module_postgres_database: PostgresDatabase

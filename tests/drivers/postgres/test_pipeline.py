@@ -100,6 +100,37 @@ def test_a_statement_is_prepared_once_also_where_its_first_execution_fails(conne
     assert one(connection, PREPARED) == 2
 
 
+DEALLOCATE: Final = ((Unprepared(b"DEALLOCATE ALL"), ()),)
+BEGIN: Final = ((Unprepared(b"BEGIN"), ()),)
+
+
+def test_after_deallocate_all_a_call_is_repeated_once_and_a_transaction_that_was_open_is_lost(
+    connection: OwnConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement = ((b"SELECT %s::int4", (1,)),)
+    for before in ((), BEGIN):
+        connection.execute_batch(statement)
+        connection.execute_batch(DEALLOCATE)
+        assert connection.execute_batch(statement, before) == [Result([(1,)], 1)]
+        connection.rollback()
+    connection.execute_batch(statement, BEGIN)
+    connection.execute_batch(DEALLOCATE)
+    with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+        connection.execute_batch(statement)
+    connection.rollback()
+    assert connection.execute_batch(statement) == [Result([(1,)], 1)]
+
+    def deallocated(*_: object) -> None:
+        sent.append(1)
+        raise psycopg.errors.InvalidSqlStatementName
+
+    sent: list[int] = []
+    monkeypatch.setattr(OwnConnection, "_exchange", deallocated)
+    with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+        connection.execute_batch(statement)
+    assert len(sent) == 2  # behind a pooler it would go on for ever
+
+
 def test_what_could_not_be_prepared_is_prepared_later(connection: OwnConnection) -> None:
     with pytest.raises(psycopg.errors.UndefinedTable):
         connection.execute_batch([(b"SELECT 1 FROM later", ())])

@@ -179,21 +179,22 @@ def test_a_policy_or_a_right_that_no_migration_gave_is_noticed(
             storage.module(module).check_ready()
 
 
-def definition(owner: Connection, module: str, table: str) -> str:
-    """Return the condition of the policy of a table."""
-    query = "SELECT qual FROM pg_policies WHERE schemaname = %s AND tablename = %s"
-    ((condition,),) = owner.execute(query, [module, table]).fetchall()
-    return str(condition)
+def definition(owner: Connection, module: str, table: str) -> tuple[str, str]:
+    """Return the conditions of the policy of a table, for rows that are read and that are written."""
+    query = "SELECT qual, with_check FROM pg_policies WHERE schemaname = %s AND tablename = %s"
+    ((read, written),) = owner.execute(query, [module, table]).fetchall()
+    return read, written
 
 
-def restore(owner: Connection, module: str, table: str, condition: str) -> None:
+def restore(owner: Connection, module: str, table: str, conditions: tuple[str, str]) -> None:
     """Bring back the policy of a table, and the rights that all and the application role have."""
     name = f"{module}.{table}"
+    read, written = conditions
     owner.execute(
         f"""
         DROP POLICY IF EXISTS theirs ON {name};
         DROP POLICY IF EXISTS tenant_isolation ON {name};
-        CREATE POLICY tenant_isolation ON {name} USING ({condition}) WITH CHECK ({condition});
+        CREATE POLICY tenant_isolation ON {name} USING ({read}) WITH CHECK ({written});
         REVOKE TRUNCATE ON {name} FROM {APP_ROLE};
         REVOKE REFERENCES ON {name} FROM PUBLIC;
         """.encode()

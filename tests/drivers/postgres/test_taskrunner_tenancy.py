@@ -11,6 +11,7 @@ from psycopg import sql
 
 import twinstore
 from tests.support.modules import on_postgres
+from twinstore.errors import MigrationError
 from twinstore.testing.taskrunner.builders import make_approval, make_artifact, make_draft, make_pack_run
 
 if TYPE_CHECKING:
@@ -93,6 +94,50 @@ def test_nothing_is_written_below_a_run_that_is_not_seen(
         with connection.transaction(force_rollback=True):
             connection.execute("SELECT set_config('app.tenant_id', %s, true)", [setting or ""])
             assert connection.execute(change.encode(), [run]).rowcount == 0
+
+
+@pytest.mark.parametrize("tenant", ["globex", None])
+def test_an_approval_cannot_be_given_to_another_owner_than_its_run(
+    connection: Connection, tenant: str | None
+) -> None:
+    change = "UPDATE taskrunner.pack_run_approvals SET tenant_id = %s WHERE run_id = 'run of acme'"
+    with connection.transaction(force_rollback=True):
+        connection.execute("SELECT set_config('app.tenant_id', 'acme', true)")
+        assert connection.execute(change.encode(), ["acme"]).rowcount == 1
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(change.encode(), [tenant])
+
+
+def test_the_migration_that_binds_approvals_names_those_it_would_lock(
+    empty_postgres_database: PostgresDatabase,
+) -> None:
+    database = empty_postgres_database
+    with (
+        twinstore.add_taskrunner_storage(on_postgres(database)) as storage,
+        psycopg.connect(database.owner_url, autocommit=True) as owner,
+    ):
+        storage.initializer.ensure_migrations()
+        storage.pack_runs.create(make_pack_run("acme", "r"))
+        storage.pack_run_approvals.save("r", [make_approval("acme", "r", "a")], tenant_id="acme")
+        owner.execute("SET app.tenant_id = 'system'")
+        owner.execute("DELETE FROM taskrunner.schema_migrations WHERE migration_name LIKE '003%'")
+        owner.execute("UPDATE taskrunner.pack_run_approvals SET tenant_id = 'globex'")
+        said = ""
+        for apply in (
+            storage.initializer.ensure_migrations,
+            lambda: owner.execute(storage.initializer.export().encode()),
+        ):
+            with pytest.raises((MigrationError, psycopg.errors.RaiseException)) as refused:
+                apply()
+            said = str(refused.value)
+            assert "another tenant than their run" in said
+            assert ": r/a." in said
+            owner.rollback()
+        owner.execute("RESET app.tenant_id")
+        owner.execute(said.partition("the owner runs: ")[2].splitlines()[0].encode())
+        assert storage.initializer.ensure_migrations().applied == ("003_approvals_of_their_tenant.sql",)
+        assert storage.pack_run_approvals.get_required("r", "a", tenant_id="acme").tenant_id == "acme"
+        assert storage.initializer.verify() == ()
 
 
 def test_a_connection_of_the_data_source_sees_its_tenant(empty_postgres_database: PostgresDatabase) -> None:

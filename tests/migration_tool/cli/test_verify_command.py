@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+import psycopg
 import pytest
 
 from tests.support.copies import (
@@ -53,6 +54,14 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
         yield pair
 
 
+@pytest.fixture
+def to_postgres(postgres_database: PostgresDatabase, tmp_path: Path) -> tuple[object, ...]:
+    """Return the arguments that name a store in memory and one on PostgreSQL."""
+    source = write_config(tmp_path / "source.json", {"Persistence": {"Memory": {"Store": "empty"}}})
+    target = write_config(tmp_path / "target.json", postgres_database.config)
+    return ("--from", "memory", "--to", "postgres", "--source-config", source, "--target-config", target)
+
+
 def sides_of(pair: MemoryPair, directory: Path) -> tuple[object, ...]:
     """Return the arguments that name both stores."""
     files = [
@@ -79,6 +88,50 @@ def test_rows_due_for_removal_are_named_next_to_the_verdict(
     for suffix in ("md", "html"):
         page = (tmp_path / f"parity-report.{suffix}").read_text()
         assert (said in page, "1 / 0" in page) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ALTER TABLE scheduler.runs ADD COLUMN theirs int", "does not know column theirs of"),
+        ("REVOKE SELECT ON pg_catalog.pg_attribute FROM PUBLIC", "GRANT SELECT ON pg_catalog.pg_attribute"),
+        ("CREATE POLICY theirs ON scheduler.runs USING (true)", "DROP POLICY theirs ON scheduler.runs;"),
+    ],
+)
+def test_a_schema_that_is_not_ready_ends_with_6_and_a_report_that_says_what_to_do(  # noqa: PLR0917  # fixtures and parameters
+    postgres_database: PostgresDatabase,
+    to_postgres: tuple[object, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: str,
+    said: str,
+) -> None:
+    with psycopg.connect(postgres_database.superuser_url, autocommit=True) as connection:
+        connection.execute(change.encode())
+    sides = ("--module", "scheduler", *to_postgres)
+    answer = invoke(capsys, "backfill", "verify", *sides, "--out", tmp_path / "report")
+    assert (answer.code, said in answer.err) == (Exit.PREFLIGHT_REFUSED, True)
+    files = {path.suffix: path.read_text() for path in (tmp_path / "report").iterdir()}
+    assert files.keys() == {".xml", ".md", ".html"}
+    for suffix in (".md", ".html"):
+        assert said in files[suffix].replace("\\", "")
+        assert "REFUSED" in files[suffix]
+    if "COLUMN" in change:
+        key = ("--entity", "runs", "--key", "x")
+        assert invoke(capsys, "backfill", "diff", *sides, *key).code == Exit.PREFLIGHT_REFUSED
+
+
+def test_a_source_whose_catalogue_may_not_be_read_ends_with_6_and_the_missing_grant(
+    postgres_database: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with psycopg.connect(postgres_database.superuser_url, autocommit=True) as connection:
+        connection.execute("REVOKE SELECT ON pg_catalog.pg_policy FROM PUBLIC")
+    source = write_config(tmp_path / "source.json", postgres_database.config)
+    target = write_config(tmp_path / "target.json", {"Persistence": {"Memory": {"Store": "empty"}}})
+    sides = ("--from", "postgres", "--to", "memory", "--source-config", source, "--target-config", target)
+    answer = invoke(capsys, "backfill", "verify", "--module", "scheduler", *sides)
+    assert answer.code == Exit.PREFLIGHT_REFUSED
+    assert "To find out: GRANT SELECT ON pg_catalog.pg_policy TO" in answer.err
 
 
 @pytest.mark.parametrize("command", ["plan", "copy", "verify"])

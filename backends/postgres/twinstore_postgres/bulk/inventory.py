@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, cast
 
+import psycopg
 from psycopg import sql
 from typing_extensions import override
 
@@ -23,7 +24,7 @@ from twinstore_postgres.bulk.scan import stored_names
 from twinstore_postgres.connection.errors import translated
 from twinstore_postgres.mapping.columns import VERSION, column_name, key_in_payload
 from twinstore_postgres.mapping.table import table_of
-from twinstore_postgres.schema.comparison import wanted_schema
+from twinstore_postgres.schema.comparison import unreadable_parts, wanted_schema
 from twinstore_postgres.schema.initializer import PostgresInitializer
 from twinstore_postgres.settings import DRIVER
 
@@ -130,9 +131,16 @@ def inventory_of(connection: Connection, module: ModuleSpec[object]) -> tuple[In
     """
     refuse_as_source(connection)
     schema, entities = module.name, module.catalog.entities
-    rows = connection.execute(RELATIONS, [schema, [entity.name for entity in entities]]).fetchall()
+    unknown: tuple[str, ...] = ()
+    try:
+        with connection.transaction():  # a refused statement ends the one that is open
+            rows = connection.execute(RELATIONS, [schema, [entity.name for entity in entities]]).fetchall()
+    except psycopg.errors.InsufficientPrivilege:
+        rows, unknown = [], unreadable_parts(connection)
+        if not unknown:
+            raise
     real = {row[0]: Relation(*cast("Any", row)) for row in rows}
-    flaws = [
+    flaws = [*unknown] or [
         flaw for entity in entities if entity.name in real for flaw in flaws_of(entity, real[entity.name])
     ]
     if flaws:

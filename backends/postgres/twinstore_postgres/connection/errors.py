@@ -207,7 +207,7 @@ NAME_POOLER: Final = (
 )
 # Of SQLSTATEs that say more than their class.
 STATE_REMEDIES: Final[dict[str, str]] = {
-    "26000": NAME_POOLER,
+    "26000": f"Repeat it if an application had prepared statements deallocated. Otherwise: {NAME_POOLER}",
     "42P05": NAME_POOLER,
     "25P03": "It was idle for longer than the server allows; end it sooner.",
     # The driver sets such a limit on a connection that holds a lock.

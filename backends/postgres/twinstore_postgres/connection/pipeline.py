@@ -22,7 +22,7 @@ import psycopg
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import fetch_many, send
-from psycopg.pq import ConnStatus, ExecStatus, Format
+from psycopg.pq import ConnStatus, ExecStatus, Format, TransactionStatus
 from psycopg.rows import tuple_row
 from typing_extensions import override
 
@@ -81,6 +81,19 @@ class OwnConnection(PipelinedConnection):
     def execute_batch(
         self, steps: Sequence[Step], before: Sequence[Step] = (), after: Sequence[Step] = ()
     ) -> list[Result]:
+        try:
+            return self._exchange(steps, before, after)
+        except psycopg.errors.InvalidSqlStatementName:
+            # What an application had the server forget, as DEALLOCATE ALL does, is prepared again.
+            self._codec.names.clear()
+            if self.pgconn.transaction_status != TransactionStatus.IDLE:
+                if not before or not before[0][0].startswith(b"BEGIN"):
+                    raise  # the transaction of earlier round trips is lost
+                self.rollback()
+            return self._exchange(steps, before, after)
+
+    def _exchange(self, steps: Sequence[Step], before: Sequence[Step], after: Sequence[Step]) -> list[Result]:
+        """Send statements and read their answers."""
         with self.lock:
             messages = self._codec.messages(self.pgconn, steps, before, after)
             answers = self._answers(messages)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 # The server judges the values. None is read, because it may be the name of a tenant or a secret.
 
 
+UNKNOWN: Final = "Unknown"
+SETTINGS: Final = "the settings of database and roles"
 EFFECTS: Final = {
     "app.tenant_id": "a session that names no tenant sees and changes the rows of one tenant, or of all",
     "session_replication_role": "foreign keys and triggers do not act",
@@ -101,7 +103,7 @@ def session_defaults(
         unsafe.append(entry_sentence(name, place_of(database, member)))
         if member in {None, login}:
             explained.add(name.lower())
-    unknown = () if readable else (unknown_sentence(role),)
+    unknown = () if readable else (unknown_sentence(role, SETTINGS, "pg_db_role_setting"),)
     unsafe += [session_sentence(name, login, unknown) for name in started if own and name not in explained]
     return SessionDefaults(unsafe=tuple(unsafe), allowed=tuple(allowed), unknown=unknown)
 
@@ -129,12 +131,12 @@ def session_sentence(name: str, login: str, unknown: Sequence[str]) -> str:
     return " ".join((begun, *(unknown or (ELSEWHERE.format(name=name),))))
 
 
-def unknown_sentence(role: str) -> str:
-    """Return what a role may not read."""
+def unknown_sentence(role: str, what: str, *catalogs: str) -> str:
+    """Return what a role may not read, and the grant that lets it."""
     name = text(sql.Identifier(role))
+    listed = ", ".join(f"pg_catalog.{catalog}" for catalog in catalogs)
     return (
-        f"Unknown: the settings of database and roles, which role {name} may not read. "
-        f"To find out: GRANT SELECT ON pg_catalog.pg_db_role_setting TO {name};"
+        f"{UNKNOWN}: {what}, which role {name} may not read. To find out: GRANT SELECT ON {listed} TO {name};"
     )
 
 

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+import psycopg
 from psycopg import sql
 from psycopg.rows import scalar_row
 
 from twinstore.errors import MigrationError
 from twinstore.migrations.migration import SchemaSnapshot, no_migrations
 from twinstore_postgres.connection.cursors import OwnCursor, own_cursor
+from twinstore_postgres.connection.roles import unknown_sentence
 from twinstore_postgres.mapping.columns import text
 from twinstore_postgres.schema.migrator import STORE
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from twinstore.plugins.module_spec import ModuleSpec
@@ -42,6 +44,28 @@ POLICY_BODY: Final = re.compile(r"(?P<policy>policy (?P<table>[^.]+)\..+?: .*?) 
 SEQUENCE: Final = re.compile(r"nextval\('([^'.]+)'")
 
 CURRENT_ROLE: Final = "SELECT current_user::text"
+# What the statements below, and those about sequences, read.
+CATALOGS: Final = (
+    "pg_attrdef",
+    "pg_attribute",
+    "pg_class",
+    "pg_collation",
+    "pg_constraint",
+    "pg_index",
+    "pg_inherits",
+    "pg_namespace",
+    "pg_policies",
+    "pg_policy",
+    "pg_roles",
+    "pg_rules",
+    "pg_sequence",
+    "pg_trigger",
+    "pg_type",
+)
+UNREADABLE: Final = """
+SELECT current_user::text, array_agg(name ORDER BY name) FROM unnest(%s::text[]) AS c (name)
+ WHERE NOT has_table_privilege('pg_catalog.' || name, 'SELECT')
+"""
 # Kinds of parts that are compared with more care than the others.
 PROTECTION: Final = ("table ", "policy ")
 
@@ -70,7 +94,8 @@ SELECT format('constraint %%s.%%s: %%s', c.relname, k.conname, pg_get_constraint
 """
 INDEXES: Final = b"""
 SELECT format('index %%s: %%s', c.relname, pg_get_indexdef(i.indexrelid) ||
-              CASE WHEN i.indisvalid THEN '' ELSE ' (invalid)' END)
+              CASE WHEN NOT i.indisvalid THEN ' (invalid)'
+                   WHEN NOT (i.indisready AND i.indislive) THEN ' (not ready)' ELSE '' END)
   FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
  WHERE c.relnamespace = to_regnamespace(%s)
 """
@@ -90,9 +115,10 @@ RULES: Final = (
     b"SELECT format('rule %%s.%%s: %%s', tablename, rulename, definition) FROM pg_rules WHERE schemaname = %s"
 )
 USES: Final = b"""
-SELECT 'use schema: USAGE' WHERE to_regnamespace(%s) IS NOT NULL
+SELECT format('use schema: %%s', p.privilege) FROM unnest(ARRAY['USAGE', 'CREATE']) AS p (privilege)
+ WHERE to_regnamespace(%s) IS NOT NULL
    AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
-   AND has_schema_privilege(%s, to_regnamespace(%s), 'USAGE')
+   AND has_schema_privilege(%s, to_regnamespace(%s), p.privilege)
  UNION ALL
 SELECT format('use %%s: %%s', c.relname, p.privilege)
   FROM pg_class c CROSS JOIN unnest(ARRAY['USAGE', 'UPDATE']) AS p (privilege)
@@ -120,6 +146,22 @@ SELECT format('grant %%s: %%s (%%I)', c.relname, p.privilege, a.attname)
    AND has_column_privilege(%s, c.oid, a.attnum, p.privilege)
    AND NOT has_table_privilege(%s, c.oid, p.privilege)
 """
+# What every role of the server may do. The use of the schema alone reads and changes nothing.
+PUBLIC: Final = b"""
+SELECT format('public use schema: %%s', a.privilege_type)
+  FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+ WHERE n.oid = to_regnamespace(%s) AND a.grantee = 0 AND a.privilege_type <> 'USAGE'
+ UNION ALL
+SELECT format('public %%s %%s: %%s', CASE c.relkind WHEN 'S' THEN 'use' ELSE 'grant' END, c.relname,
+              a.privilege_type)
+  FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'S') AND a.grantee = 0
+ UNION ALL
+SELECT format('public grant %%s: %%s (%%I)', c.relname, a.privilege_type, t.attname)
+  FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid
+ CROSS JOIN LATERAL aclexplode(t.attacl) AS a
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.grantee = 0 AND NOT t.attisdropped
+"""
 # Rows of such a table are read with those of ours, and no key and no policy of ours holds for them.
 CHILDREN: Final = b"""
 SELECT format('child %%s.%%s: inherits', c.relname, i.inhrelid::regclass)
@@ -129,18 +171,35 @@ SELECT format('child %%s.%%s: inherits', c.relname, i.inhrelid::regclass)
 
 
 def describe_schema(connection: Connection, schema: str, role: str = "") -> tuple[str, ...]:
-    """Return one line per table, column, constraint, index, policy, trigger and grant to ``role``, sorted.
+    """Return one line per table, column, constraint, index, policy, trigger and grant to ``role`` or all.
 
-    One round trip. The connection may be a caller's own, whose cursors answer otherwise.
+    Sorted; one round trip. The connection may be a caller's own, whose cursors answer otherwise.
     """
     queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES, TRIGGERS, RULES, CHILDREN)
-    statement = b" UNION ALL ".join([*queries, GRANTS, COLUMN_GRANTS, USES])
+    statement = b" UNION ALL ".join([*queries, PUBLIC, GRANTS, COLUMN_GRANTS, USES])
     granted = [schema, role, role]
-    values = [schema] * len(queries) + [*granted, *granted, role, schema, role, role, schema, *granted]
+    values = [schema] * (len(queries) + 3) + [*granted, *granted, role, schema, role, role, schema, *granted]
     cursor = OwnCursor(connection, scalar_row)
     lines: list[str] = cursor.execute(statement, values).fetchall()
     whole = (SEQUENCE.sub(rf"nextval('{schema}.\1'", line) for line in lines)
     return tuple(sorted(COLUMN_ALIAS.sub(")", " ".join(line.split())) for line in whole))
+
+
+def or_unknown(connection: Connection, read: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+    """Return what is read of the catalogue; if the role may not read it, the grant that is missing."""
+    try:
+        return tuple(read())
+    except psycopg.errors.InsufficientPrivilege:
+        unknown = unreadable_parts(connection)
+        if not unknown:
+            raise
+        return unknown
+
+
+def unreadable_parts(connection: Connection) -> tuple[str, ...]:
+    """Return a sentence with the grant that is missing, if there is one."""
+    ((role, lacking),) = own_cursor(connection).execute(UNREADABLE, [list(CATALOGS)]).fetchall()
+    return (unknown_sentence(role, "parts of the schema", *lacking),) if lacking else ()
 
 
 @cache
@@ -208,10 +267,26 @@ def undone(connection: Connection, module: ModuleSpec[object], *, bound: bool) -
     lines, shipped = describe_schema(connection, module.name, role), wanted_schema(module)
     unprotected = protection_differences(lines, shipped, module.name, role, rights=bound)
     real, wanted = shape_of(lines), shape_of(shipped)
+    unusable = dict(unusable_indexes(lines, shipped, RepairWriter(module.name, role)))
     lacking = (
         part for table in sorted(set(wanted) & set(real)) for part in sorted(wanted[table] - real[table])
     )
-    return (*unprotected, *(f"Missing: {part}." for part in lacking if not part.startswith(PROTECTION)))
+    absent = (part for part in lacking if not part.startswith(PROTECTION) and part not in unusable)
+    return (*unprotected, *unusable.values(), *(f"Missing: {part}." for part in absent))
+
+
+def unusable_indexes(
+    real: Collection[str], wanted: Iterable[str], repair: RepairWriter
+) -> Iterator[tuple[str, str]]:
+    """Yield the lines of indexes with which a write or an answer is wrong, each with its sentence.
+
+    A plain index that is not valid only costs time.
+    """
+    for part in map(Part.of, wanted):
+        states = (NOT_READY,) if part.is_plain_index else (NOT_READY, INVALID)
+        for found in (part.line + state for state in states if part.kind == "index"):
+            if found in real:
+                yield part.line, missing(part, Part.of(found), repair)
 
 
 def missing_parts(table: str, wanted: AbstractSet[str], real: Mapping[str, AbstractSet[str]]) -> list[str]:
@@ -234,7 +309,7 @@ def schema_differences(
 
 # The kinds of which a table has several, each under a separate name; a grant is its whole line.
 LINE: Final = re.compile(
-    r"(?P<kind>table|column|constraint|index|policy|trigger|rule|child|grant|use) "
+    r"(?P<kind>table|column|constraint|index|policy|trigger|rule|child|(?:public )?(?:grant|use)) "
     r"(?:(?P<table>[^.: ]+)\.)?(?P<name>[^:]+): (?P<rest>.*)"
 )
 INDEXED: Final = re.compile(r"CREATE (?:UNIQUE )?INDEX \S+ ON [^.]+\.(?P<table>\S+) ")
@@ -245,8 +320,10 @@ POLICY_REST: Final = re.compile(
     r"(?P<permissive>\w+) (?P<command>\w+) to (?P<roles>.*?) "
     r"USING \((?P<qual>.*)\) WITH CHECK \((?P<check>.*)\)"
 )
+# An index that the server does not use, or that gets no new rows.
 INVALID: Final = " (invalid)"
-REPEATED: Final = frozenset({"grant", "use"})
+NOT_READY: Final = " (not ready)"
+REPEATED: Final = frozenset({"grant", "use", "public grant", "public use"})
 SWITCHES: Final = {
     "row-level security forced": "ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
     "row-level security enabled": "ENABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY",
@@ -277,7 +354,7 @@ class Part:
         kind, table, name, rest = match["kind"], match["table"] or "", match["name"], match["rest"]
         if kind == "index" and (indexed := INDEXED.match(rest)):
             table = indexed["table"]
-        elif kind in {"table", "grant"}:
+        elif kind in {"table", "grant", "public grant"}:
             table = name
         return cls(line, kind, table, name, rest)
 
@@ -387,7 +464,7 @@ class RepairWriter:
                 return self._rls_change(wanted, found)
             case "column":
                 return f"ALTER TABLE {self._table(wanted)} {', '.join(column_changes(wanted, found))};"
-            case "index" if found.rest == wanted.rest + INVALID:
+            case "index" if found.rest in {wanted.rest + INVALID, wanted.rest + NOT_READY}:
                 return f"REINDEX INDEX {self._named(wanted)};"
             case _:
                 return f"{self.removal(found)} {self.creation(wanted)}"
@@ -407,7 +484,8 @@ class RepairWriter:
             case "policy" | "trigger" | "rule":
                 return f"DROP {part.kind.upper()} {name} ON {table};"
             case _:
-                return f"REVOKE {part.rest} ON {self._target(part)} FROM {self._role};"
+                role = "PUBLIC" if part.kind.startswith("public ") else self._role
+                return f"REVOKE {part.rest} ON {self._target(part)} FROM {role};"
 
     @property
     def _role(self) -> str:
@@ -420,7 +498,7 @@ class RepairWriter:
         return text(sql.Identifier(self.schema, part.name))
 
     def _target(self, part: Part) -> str:
-        if part.kind == "grant":
+        if part.kind.endswith("grant"):
             return self._table(part)
         whole = part.name == WHOLE_SCHEMA
         return f"SCHEMA {text(sql.Identifier(self.schema))}" if whole else f"SEQUENCE {self._named(part)}"
@@ -468,10 +546,11 @@ def column_changes(wanted: Part, found: Part) -> Iterator[str]:
 
 POLICY: Final = "policy"
 GRANT: Final = "grant"
-KINDS: Final = frozenset({"table", POLICY, GRANT})
+RIGHTS: Final = REPEATED
+KINDS: Final = frozenset({"table", POLICY, *RIGHTS})
 # Where a policy decides row by row; it has no say in TRUNCATE.
 POLICED: Final = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
-SURPLUS: Final = f"Not wanted: {GRANT} "
+SURPLUS: Final = ("Not wanted: grant ", "Not wanted: use ")
 # How servers of different versions write an expression, and whether they name the schema of its objects.
 NORMALIZED_AWAY: Final = re.compile(r"::\"?\w+\"?|\bAS \w+|[()\s]")
 
@@ -493,14 +572,17 @@ def protection_differences(
     """
     should = tuple(line for line in wanted if Part.of(line).kind in KINDS)
     tables = tables_of(parts_of(should))
-    kinds = KINDS if rights else KINDS - {GRANT}
+    uses = {part.name for part in map(Part.of, should) if part.kind == "use"}
+    kinds = KINDS if rights else KINDS - RIGHTS
     guarded = {Part.of(line).table for line in should if Part.of(line).kind == POLICY}
     has = {
-        line for line in real if is_of(Part.of(line), kinds, tables) and not is_bound(Part.of(line), guarded)
+        line
+        for line in real
+        if is_of(Part.of(line), kinds, tables | uses) and not is_bound(Part.of(line), guarded)
     }
     found = differences(
         frozenset(normalized(has, should, schema)),
-        tuple(line for line in should if Part.of(line).kind != GRANT or line in has),
+        tuple(line for line in should if Part.of(line).kind not in RIGHTS or line in has),
         schema,
         role,
         additions=False,
@@ -509,9 +591,9 @@ def protection_differences(
     return tuple(line + elsewhere if line.startswith(SURPLUS) else line for line in found)
 
 
-def is_of(part: Part, kinds: AbstractSet[str], tables: AbstractSet[str]) -> bool:
-    """Whether a part is of one of these kinds, and of one of these tables."""
-    return part.kind in kinds and (part.name if part.kind == "table" else part.table) in tables
+def is_of(part: Part, kinds: AbstractSet[str], names: AbstractSet[str]) -> bool:
+    """Whether a part is of one of these kinds, and of one of these tables, or the schema or a sequence."""
+    return part.kind in kinds and (part.table or part.name) in names
 
 
 def is_bound(part: Part, guarded: AbstractSet[str]) -> bool:

@@ -33,13 +33,14 @@ from twinstore.storage.driver_names import bound_names, named_initializer
 from twinstore_postgres.connection.data_source import source_class
 from twinstore_postgres.connection.deadlines import LongRunningConnection, TimedConnection
 from twinstore_postgres.connection.errors import reading, translated
-from twinstore_postgres.connection.roles import refuse_unsafe, roles_of, session_defaults
+from twinstore_postgres.connection.roles import UNKNOWN, refuse_unsafe, roles_of, session_defaults
 from twinstore_postgres.connection.target import MIGRATIONS, check_version
 from twinstore_postgres.connection.undocumented import connection_kind, probe_connection, sentences
 from twinstore_postgres.schema import files, migrator, revert
 from twinstore_postgres.schema.comparison import (
     describe_schema,
     missing_parts,
+    or_unknown,
     schema_differences,
     shape_of,
     snapshot_of,
@@ -48,7 +49,7 @@ from twinstore_postgres.schema.comparison import (
 )
 from twinstore_postgres.schema.migrator import created_tables, forced_tables, naming_rights
 from twinstore_postgres.schema.script import script
-from twinstore_postgres.schema.sequences import numbering_differences
+from twinstore_postgres.schema.sequences import numbering_differences, odd_sequences
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -158,14 +159,14 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
     def verify(self, *, additions: bool = True) -> tuple[str, ...]:
         with closing(self._connect(qualified=True)) as connection, reading():
             role = self._settings.application_role
-            found = schema_differences(connection, self.module, role, additions=additions)
+            compare = partial(schema_differences, connection, self.module, role, additions=additions)
+            found = or_unknown(connection, compare)
             remedy = f"twinstore migrate run --module {self.module.name} --backend {DRIVER}"
-            lagging = numbering_differences(connection, self.module)
+            numbering = or_unknown(connection, partial(numbering_differences, connection, self.module))
             given = self._defaults(connection)
             return (
                 *migration_problems(self._statuses(connection), remedy),
-                *found,
-                *lagging,
+                *dict.fromkeys((*found, *numbering)),
                 *given.unsafe,
                 *given.unknown,
             )
@@ -239,8 +240,7 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
                 module=self.module.name,
                 driver=DRIVER,
             )
-        with reading():
-            differences = undone(connection, self.module, bound=self._server.bound)
+        differences = self._undone(connection)
         if differences:
             more = len(differences) - MOST_LISTED_PROBLEMS
             listed = " ".join(differences[:MOST_LISTED_PROBLEMS])
@@ -255,6 +255,28 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         log_ready(
             self.module.name, DRIVER, f"{version // 10000}.{version % 10000}", max(applied, default="none")
         )
+
+    def _undone(self, connection: Connection) -> tuple[str, ...]:
+        """Return what of the migrations is undone.
+
+        Raises:
+            MigrationError: the role may not read the catalogue, so that protection of tenants is unknown.
+        """
+        with reading():
+            compare = partial(undone, connection, self.module, bound=self._server.bound)
+            found = or_unknown(connection, compare)
+            numbering = or_unknown(connection, partial(odd_sequences, connection, self.module))
+        if found and found[0].startswith(UNKNOWN):
+            raise MigrationError(
+                f"The schema {self.module.name} cannot be checked. {found[0]}",
+                module=self.module.name,
+                driver=DRIVER,
+            )
+        # Without it a service works as before; only its numbers may end.
+        for sentence in (item for item in numbering if item.startswith(UNKNOWN)):
+            if self._limiter.passes(sentence) is not None:
+                log.warning("%s", sentence)
+        return (*found, *(item for item in numbering if not item.startswith(UNKNOWN)))
 
     def _readable_ledger(self, connection: Connection) -> dict[str, MigrationStatus]:
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from psycopg import sql
 from psycopg.rows import class_row, scalar_row
 
+from twinstore.catalog.keys import INT64_MAX
 from twinstore.models.fields import SYSTEM_TENANT
 from twinstore_postgres.access.statements import counter_of
 from twinstore_postgres.connection.cursors import OwnCursor
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 # No row for a table or column that is missing, or of which nothing may be read.
 SEQUENCE: Final = b"""
-SELECT s.name, q.seqincrement AS step, q.seqcycle AS cycles,
+SELECT s.name, q.seqincrement AS step, q.seqcycle AS cycles, q.seqmax AS highest, q.seqcache AS cache,
+       format_type(q.seqtypid, NULL) AS kind,
        coalesce(pg_sequence_last_value(q.seqrelid) + q.seqincrement, q.seqstart) AS following,
        has_sequence_privilege(q.seqrelid, 'SELECT') AS readable
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
@@ -47,35 +49,62 @@ class Sequence(NamedTuple):
     name: str | None
     step: int | None
     cycles: bool | None
+    highest: int | None
+    cache: int | None
+    kind: str | None
     following: int | None
     readable: bool | None
 
+    @property
+    def odd(self) -> str:
+        """What of it no migration made, and would end the numbers early or give them out of order."""
+        flaws = {
+            f"is of type {self.kind}": self.kind != "bigint",
+            f"counts by {self.step}": self.step != 1,
+            f"ends at {self.highest}": self.highest != INT64_MAX,
+            "begins again": self.cycles,
+            f"gives each session {self.cache} numbers at a time": self.cache != 1,
+        }
+        return ", ".join(flaw for flaw, found in flaws.items() if found)
+
+
+def odd_sequences(connection: Connection, module: ModuleSpec[object]) -> Iterator[str]:
+    """Yield a sentence for each sequence with settings that no migration made."""
+    for _, found in _sequences(connection, module):
+        if found.name is not None and found.odd:
+            yield _odd(found)
+
 
 def numbering_differences(connection: Connection, module: ModuleSpec[object]) -> Iterator[str]:
-    """Yield a sentence for each sequence that does not go on above the rows that are numbered."""
+    """Yield the same, and a sentence for each sequence that does not go on above the numbered rows."""
+    for table, found in _sequences(connection, module):
+        name, column = counter_of(table)
+        if found.name is None:
+            yield (
+                f"Missing: sequence of {name}.{column}. To fix: ALTER SEQUENCE "
+                f"{serial_name(table, column)} OWNED BY {name}.{column};"
+            )
+        elif found.odd:
+            yield _odd(found)
+        else:
+            yield from _lagging(connection, table, found.name, found)
+
+
+def _sequences(connection: Connection, module: ModuleSpec[object]) -> Iterator[tuple[Table, Sequence]]:
     for entity in module.catalog.entities:
         if entity.assigned is not None:
-            yield from _numbering(connection, table_of(entity))
+            name, column = counter_of(table_of(entity))
+            with OwnCursor(connection, class_row(Sequence)) as cursor:
+                found = cursor.execute(SEQUENCE, {"table": name, "column": column}).fetchone()
+            if found is not None:
+                yield table_of(entity), found
 
 
-def _numbering(connection: Connection, table: Table) -> Iterator[str]:
-    name, column = counter_of(table)
-    with OwnCursor(connection, class_row(Sequence)) as cursor:
-        found = cursor.execute(SEQUENCE, {"table": name, "column": column}).fetchone()
-    if found is None:
-        return
-    if found.name is None:
-        yield (
-            f"Missing: sequence of {name}.{column}. To fix: ALTER SEQUENCE "
-            f"{serial_name(table, column)} OWNED BY {name}.{column};"
-        )
-    elif found.cycles or found.step != 1:
-        yield (
-            f"The sequence {found.name} counts by {found.step}{' and begins again' if found.cycles else ''}; "
-            f"wanted: by 1, to its end. To fix: ALTER SEQUENCE {found.name} INCREMENT BY 1 NO CYCLE;"
-        )
-    else:
-        yield from _lagging(connection, table, found.name, found)
+def _odd(found: Sequence) -> str:
+    return (
+        f"The sequence {found.name} {found.odd}; wanted: bigint, by 1, to its end, without a cache. To fix: "
+        f"ALTER SEQUENCE {found.name} AS bigint INCREMENT BY 1 NO MAXVALUE CACHE 1 NO CYCLE;"
+    )
 
 
 def serial_name(table: Table, column: str) -> str:

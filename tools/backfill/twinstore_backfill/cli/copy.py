@@ -155,8 +155,8 @@ def copy_directory(out: Path | None, *, execute: bool) -> Iterator[None]:
         yield
 
 
-def _failure_file(failure: Failure) -> tuple[str, bytes]:
-    return REPORT_FILE, json_text(failure_document(failure))
+def _failure_file(failure: Failure) -> dict[str, bytes]:
+    return {REPORT_FILE: json_text(failure_document(failure))}
 
 
 def copy_and_report(

@@ -103,8 +103,8 @@ def selftest(
     raise typer.Exit(report["exit_code"])
 
 
-def _failure_file(failure: Failure) -> tuple[str, bytes]:
-    return JSON, json_text({"format": FORMAT, **failure.document()})
+def _failure_file(failure: Failure) -> dict[str, bytes]:
+    return {JSON: json_text({"format": FORMAT, **failure.document()})}
 
 
 @contextmanager

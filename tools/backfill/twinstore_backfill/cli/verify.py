@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +72,7 @@ from twinstore_backfill.report.writing import (
     write_reports,
 )
 from twinstore_backfill.retention import resolve_as_of
-from twinstore_backfill.stores import Store, open_store, select_entities
+from twinstore_backfill.stores import Store, open_store, preflight, select_entities
 from twinstore_backfill.subset import described
 from twinstore_backfill.verify.checks import read_groups
 from twinstore_backfill.verify.engine import run_start_clean, run_verify
@@ -384,9 +385,8 @@ def diff(
         row = key_option(chosen, key)
         fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())
-        found = compare_row(
-            left, right, chosen, row, instant, of_entity(unknown, chosen), of_entity(fields, chosen)
-        )
+        ignoring = of_entity(unknown, chosen), of_entity(fields, chosen)
+        found = preflight(partial(compare_row, left, right, chosen, row, instant, *ignoring))
     emit(output, _document(found, show_values=show_values), *_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))
 

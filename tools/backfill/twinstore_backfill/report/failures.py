@@ -18,7 +18,7 @@ from twinstore_backfill.process.secrets import REDACTOR
 from twinstore_backfill.report.texts import xml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 STATES: Final = {
@@ -49,6 +49,11 @@ class Failure:
             return cls("interrupted", "Interrupted.", int(number), state)
         return cls("unexpected", f"unexpected {type(error).__name__}", int(number), state)
 
+    @property
+    def next_step(self) -> str:
+        """What to do, in one sentence."""
+        return f"Do what the message says, then repeat the command (exit code {self.exit_code})."
+
     def document(self) -> dict[str, object]:
         """Return what a program reads of it."""
         return {
@@ -62,18 +67,18 @@ class Failure:
 def report_failures(
     out: Path | None,
     stale: Sequence[str] = (),
-    render: Callable[[Failure], tuple[str, bytes]] | None = None,
+    render: Callable[[Failure], Mapping[str, bytes]] | None = None,
 ) -> Iterator[None]:
     """Make the directory of --out and keep its files in line with how the command ends.
 
     The files of an earlier run are removed first. When the command fails, what it wrote of them is removed
-    as well and one file says why; a wrong command line (exit code 2) leaves no file. A directory that was
+    as well and other files say why; a wrong command line (exit code 2) leaves no file. A directory that was
     made and is empty then is removed.
 
     Args:
         out: the directory, ``None`` for none.
         stale: the names of the files that a run writes.
-        render: returns name and content of the file that says why.
+        render: returns the content of the files that say why, by name.
 
     Raises:
         ConfigurationError: nothing can be written to the directory.
@@ -93,8 +98,8 @@ def report_failures(
         with suppress(OSError):
             _remove(out, stale)
             if render is not None and failure.exit_code != Exit.USAGE:
-                name, content = render(failure)
-                write_atomic(out / name, content)
+                for name, content in render(failure).items():
+                    write_atomic(out / name, content)
         _remove_empty(made)
         raise
 

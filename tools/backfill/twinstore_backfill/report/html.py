@@ -41,6 +41,7 @@ from twinstore_backfill.report.texts import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from twinstore_backfill.report.failures import Failure
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
     from twinstore_backfill.report.texts import KindList
 
@@ -62,6 +63,12 @@ MANY: Final = 500
 # The units of a bar; an existing part is never too narrow to be seen.
 BAR: Final = 1000
 MIN_PIECE_WIDTH: Final = 6
+
+
+class Whole(str):
+    """A text that is not clipped, because the statements that repair a schema are in it."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +194,20 @@ def html(report: ParityReport) -> str:
     )
 
 
+def html_failure(failure: Failure) -> str:
+    """Return the page of a verification without a verdict."""
+    return _page().render(
+        verdict=failure.state.upper(),
+        module="both sides",
+        tone="fail",
+        headline=Whole(failure.message),
+        made=f"Exit code {failure.exit_code}",
+        next_step=[failure.next_step],
+        reasons=[],
+        sections=[],
+    )
+
+
 @cache
 def _page() -> Template:
     return Environment(
@@ -205,7 +226,7 @@ def _shown(value: object) -> object:
     # What a macro of the templates has made; no text of a report is of this type.
     if isinstance(value, Markup):
         return value
-    return visible(clipped(str(value), LONGEST_SENTENCE))
+    return visible(value if isinstance(value, Whole) else clipped(str(value), LONGEST_SENTENCE))
 
 
 def _sections(report: ParityReport) -> Iterator[Section]:

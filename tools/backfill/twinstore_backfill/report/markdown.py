@@ -29,6 +29,7 @@ from twinstore_backfill.report.texts import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from twinstore_backfill.report.failures import Failure
     from twinstore_backfill.report.model import ParityReport
 
 # Also "@": the text of a pull request would notify the user whose name follows.
@@ -60,6 +61,12 @@ RIGHT: Final = {
 def markdown(report: ParityReport) -> str:
     """Return GitHub-flavoured Markdown."""
     return "\n".join(_lines(report)) + "\n"
+
+
+def markdown_failure(failure: Failure) -> str:
+    """Return the same of a verification without a verdict."""
+    reason = escaped(failure.message, len(failure.message))
+    return f"# {failure.state.upper()}: parity not judged\n\n{reason}\n\n**Next step:** {failure.next_step}\n"
 
 
 def _lines(report: ParityReport) -> Iterator[str]:
@@ -189,6 +196,6 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(escaped(cell) for cell in cells) + " |"
 
 
-def escaped(text: str) -> str:
+def escaped(text: str, longest: int = LONGEST_SENTENCE) -> str:
     """Return text that shows as itself; a line break or a stray symbol must not build anything."""
-    return SPECIAL.sub(r"\\\1", " ".join(visible(clipped(text, LONGEST_SENTENCE)).split()))
+    return SPECIAL.sub(r"\\\1", " ".join(visible(clipped(text, longest)).split()))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.process.files import json_text, line_writer, write_atomic
 from twinstore_backfill.report.failures import Failure, junit_failure, report_failures
-from twinstore_backfill.report.html import html
+from twinstore_backfill.report.html import html, html_failure
 from twinstore_backfill.report.junit import junit
-from twinstore_backfill.report.markdown import markdown
+from twinstore_backfill.report.markdown import markdown, markdown_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,17 +65,22 @@ def render(report: ParityReport, output: ReportFormat) -> bytes:
 def report_directory(directory: Path | None) -> Iterator[None]:
     """Let the reports in a directory agree with how a verification ends, whatever happens meanwhile.
 
-    Reports of an earlier run are removed first. If there is no verdict, ``parity-report.xml`` says why.
+    Reports of an earlier run are removed first. If there is no verdict, all formats but JSON say why.
 
     Raises:
         ConfigurationError: nothing can be written to the directory.
     """
-    with report_failures(directory, REPORT_FILES, _failure_file):
+    with report_failures(directory, REPORT_FILES, _failure_files):
         yield
 
 
-def _failure_file(failure: Failure) -> tuple[str, bytes]:
-    return f"parity-report.{SUFFIXES[ReportFormat.JUNIT]}", junit_failure("twinstore.verify", failure)
+def _failure_files(failure: Failure) -> dict[str, bytes]:
+    contents = {
+        ReportFormat.JUNIT: junit_failure("twinstore.verify", failure),
+        ReportFormat.MARKDOWN: markdown_failure(failure).encode(),
+        ReportFormat.HTML: html_failure(failure).encode(),
+    }
+    return {f"parity-report.{SUFFIXES[output]}": content for output, content in contents.items()}
 
 
 @contextmanager

@@ -162,10 +162,9 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:
         with tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):
-            if options.only is not None:
-                run.recheck(entities, options.only)
-            else:
-                run.compare(entities)
+            only = options.only
+            compare = partial(run.compare, entities) if only is None else partial(run.recheck, entities, only)
+            preflight(compare)  # a table that is not as described is first noticed by its scan
     except StopRequestedError:
         stop.raise_if_interrupted("The comparison itself wrote nothing; run the same command again.")
         raise
