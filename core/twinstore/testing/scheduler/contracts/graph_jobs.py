@@ -159,7 +159,11 @@ class GraphJobRepositoryContract(SchedulerCases):
     def test_attempts_are_counted_by_the_caller(self, workspace: SchedulerWorkspace) -> None:
         jobs, job = workspace.storage.graph_jobs, build(workspace)
         jobs.insert(job)
-        for origin, target, attempts in ((QUEUED, RUNNING, 0), (RUNNING, RUNNING, 7), (RUNNING, COMPLETED, 3)):
+        for origin, target, attempts in (
+            (QUEUED, RUNNING, 0),
+            (RUNNING, RUNNING, 7),
+            (RUNNING, COMPLETED, 3),
+        ):
             job = graph_moved(job, target, 9).evolve(attempts=attempts)
             assert jobs.try_replace(job, origin) is True
             assert jobs.get_build_job(workspace.tenant, job.id) == job
