@@ -1,7 +1,8 @@
 """Growing a log in place: acknowledged entries stay, interrupted ones are never partly visible.
 
-One entry is one line: written at once, flushed. A torn line has no line feed, is not JSON, and is ignored.
-Of several entries of one call all or none are visible:
+One entry is one line. Within one page of the file it is written at once and flushed; torn, it has no line
+feed, is not JSON, and is ignored. The pages of more reach the disk in any order, and the entries of one call
+are visible together, so such a write takes four steps:
 
     1  the file is made longer by their length and one byte: all zero
     2  everything but the first byte is written, and flushed
@@ -20,9 +21,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from twinstore_filesystem.tree import LARGEST
+
 ZERO: Final = b"\x00"
 FEED: Final = b"\n"
 STEP: Final = 1 << 16
+PAGE: Final = 4096  # the smallest unit in which a system writes a file to its disk
 DECODER: Final = json.JSONDecoder()
 
 Line = tuple[int, bytes]
@@ -75,24 +79,32 @@ def is_interrupted(line: bytes) -> bool:
 def is_unwritten(file: int, position: int) -> bool:
     """Whether a zero byte at the beginning of a line is that of a batch which is not there yet."""
     size = os.fstat(file).st_size
+    if size - position > LARGEST + 1:
+        return False  # no batch is so large
     # In this order: where the last byte is another one, a batch is complete and its first byte is there.
     return os.pread(file, 1, max(0, size - 1)) in {ZERO, b""} or os.pread(file, 1, position) != ZERO
 
 
 def lines_of(file: int, start: int = 0) -> Iterator[Line]:
-    """Yield the whole lines of a log in their order; of one line more than the log is in memory at a time."""
+    """Yield the whole lines of a log in their order; one is in memory at a time.
+
+    Of a line that is larger than any row it yields the beginning, which is larger too.
+    """
     position = start
     # Closed with the stream; the descriptor of the caller stays open.
     with os.fdopen(os.dup(file), "rb", buffering=STEP) as stream:
         stream.seek(start)
-        for line in stream:
+        while line := stream.readline(LARGEST + 1):
             if line.startswith(ZERO) and is_unwritten(file, position):
                 return
             whole = line.removesuffix(FEED)
-            if whole == line and not is_entry(line) and is_interrupted(line):
+            if whole == line and len(line) <= LARGEST and not is_entry(line) and is_interrupted(line):
                 return
             yield position, whole
             position += len(line)
+            while line and not line.endswith(FEED):
+                line = stream.readline(STEP)
+                position += len(line)
 
 
 def log_end(file: int) -> LogEnd:
@@ -104,6 +116,8 @@ def log_end(file: int) -> LogEnd:
     if last == ZERO:
         return _end_by_reading(file, size)
     start = _last_feed(file, size) + 1
+    if size - start > LARGEST:
+        return LogEnd(size, unfinished=True)
     tail = os.pread(file, size - start, start)
     if is_entry(tail) or not is_interrupted(tail):
         return LogEnd(size, unfinished=True)
@@ -111,12 +125,12 @@ def log_end(file: int) -> LogEnd:
 
 
 def lines_backwards(file: int) -> Iterator[Line]:
-    """Yield the whole lines of a log from its end."""
+    """Yield the whole lines of a log from its end, as :func:`lines_of` does."""
     end = log_end(file)
     position = end.position - (0 if end.unfinished else 1)
     while position >= 0 and end.position:
         start = _last_feed(file, position) + 1
-        yield start, os.pread(file, position - start, start)
+        yield start, os.pread(file, min(position - start, LARGEST + 1), start)
         position = start - 1
 
 
@@ -130,7 +144,8 @@ def append_lines(file: int, lines: Sequence[bytes]) -> None:
         position += _put(file, FEED, position)
     body = FEED.join(lines) + FEED
     try:
-        _grow(file, body, position, atomic=len(lines) > 1)
+        is_within_page = position // PAGE == (position + len(body) - 1) // PAGE
+        _grow(file, body, position, atomic=len(lines) > 1 or not is_within_page)
     except OSError:
         # A full disk has taken a part of it; without it the log ends where it did.
         os.ftruncate(file, position)
@@ -163,7 +178,7 @@ def _end_by_reading(file: int, size: int) -> LogEnd:
     position = 0
     unfinished = False
     for start, line in lines_of(file):
-        position = start + len(line) + 1
+        position = start + len(line) + 1 if len(line) <= LARGEST else size + 1
         unfinished = position > size
     return LogEnd(min(position, size), unfinished=unfinished, torn=position < size)
 

@@ -10,17 +10,25 @@ import json
 import os
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from decimal import Decimal, InvalidOperation
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from twinstore.errors import ConfigurationError
 from twinstore_filesystem.errors import foreign, translated
-from twinstore_filesystem.forms import OTHER_RUN, RunFile, problem_of, refuse_deep
+from twinstore_filesystem.forms import (
+    OTHER_DIGITS,
+    OTHER_RUN,
+    TOO_LARGE,
+    RunFile,
+    problem_of,
+    refuse_deep,
+)
 from twinstore_filesystem.names import decoded, encoded
 from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_row
-from twinstore_filesystem.tree import Place
+from twinstore_filesystem.tree import LARGEST, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from twinstore_filesystem.layout import FileLayout
     from twinstore_filesystem.tree import Entry
 
+PIECE: Final = 1 << 16
 OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 KINDS: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "symbolic link"}
 
@@ -124,7 +133,7 @@ class Scan:
             if self._layout.form.in_order:
                 yield from self._lines(start, name, place, stream)
                 return
-            content = stream.read()
+            content = stream.read(LARGEST + 1)
         try:
             value = value_of(content)
         except ValueError as error:
@@ -139,13 +148,18 @@ class Scan:
 
     def _lines(self, start: Key, name: str, place: Place, stream: BinaryIO) -> Iterator[FileRow]:
         position, number = 0, 0
-        while (line := stream.readline()) and not (line[0] == 0 and is_batch(stream.fileno(), position)):
+        while (line := stream.readline(LARGEST + 1)) and not (
+            line[0] == 0 and is_batch(stream.fileno(), position)
+        ):
             number += 1
             text = line.rstrip(b"\n")
             original = FileOriginal(self._tree, place, number, position, len(text))
+            is_whole = line.endswith(b"\n") or len(line) > LARGEST
             position += len(line)
+            while not line.endswith(b"\n") and (line := stream.readline(PIECE)):
+                position += len(line)
             # What has no end was interrupted, where it is the beginning of an object and no more.
-            if not text.strip() or not (line.endswith(b"\n") or is_object(text) or is_more(text)):
+            if not text.strip() or not (is_whole or is_object(text) or is_more(text)):
                 continue
             try:
                 value = value_of(text)
@@ -247,6 +261,8 @@ def is_more(text: bytes) -> bool:
 def is_batch(file: int, position: int) -> bool:
     """Whether the zero byte before a line says that a batch is being written there."""
     end = os.fstat(file).st_size
+    if end - position > LARGEST + 1:
+        return False
     last = os.pread(file, 1, end - 1) if end else b""
     return not last.strip(b"\0") or os.pread(file, 1, position) != b"\0"
 
@@ -257,8 +273,15 @@ def value_of(content: bytes) -> object:
     Raises:
         ValueError: it cannot be read; says why without any of it.
     """
+    if len(content) > LARGEST:
+        raise ValueError(TOO_LARGE)
     try:
-        value = json.loads(content.decode("utf-8"), object_pairs_hook=once_each, parse_constant=refused)
+        value = json.loads(
+            content.decode("utf-8"),
+            object_pairs_hook=once_each,
+            parse_constant=refused,
+            parse_float=unchanged,
+        )
         refuse_deep(content, value)
     except (ValueError, RecursionError) as error:
         raise ValueError(problem_of(error)) from error
@@ -271,6 +294,15 @@ def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) != len(pairs):
         raise ValueError("duplicate key")
     return found
+
+
+def unchanged(text: str) -> float:
+    """Return a number as a double whose shortest text has the same value."""
+    value = float(text)
+    with suppress(InvalidOperation):  # an exponent of more than eighteen digits
+        if Decimal(text) == Decimal(repr(value)):
+            return value
+    raise ValueError(OTHER_DIGITS)
 
 
 def refused(name: str) -> None:

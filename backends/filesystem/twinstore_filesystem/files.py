@@ -34,11 +34,18 @@ class Files:
         """Return the file of a run."""
         return RunFile(self.tree, entity, self.layout(entity).place(run), encoded(run), run)
 
+    def remove_unfinished(self, run: str) -> None:
+        """Remove what a killed writer of a run left; its lock must be held."""
+        for layout in self.layouts.values():
+            self.tree.remove_unfinished(layout.place(run))
+
     def all(self, entity: Entity) -> Iterator[RunFile]:
-        """Yield the files of an entity, in no particular order, without foreign files."""
+        """Yield the files of an entity, in no particular order, without foreign files.
+
+        A link or socket under the name of a run is one that cannot be read.
+        """
         layout = self.layout(entity)
-        wanted = "folder" if layout.manifest else "file"
         for entry in self.tree.entries(layout.folder):
-            name = layout.name_of(entry.name) if entry.kind == wanted else None
-            if name is not None:
+            name = layout.name_of(entry.name)
+            if name is not None and (entry.kind == "folder" or not layout.manifest):
                 yield RunFile(self.tree, entity, layout.named(name), name, decoded(name))

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final, cast
 from typing_extensions import override
 
 from twinstore.documents import DocumentRow
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.models import json_text
 from twinstore.models.canonical import undecodable
 from twinstore_filesystem.appending import FEED, append_lines, lines_backwards, lines_of
 from twinstore_filesystem.errors import DRIVER
 from twinstore_filesystem.names import encoded
 from twinstore_filesystem.rows import FileOriginal, FileRow, broken_row, file_row, text_of
+from twinstore_filesystem.tree import LARGEST
 
 if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
@@ -29,6 +30,8 @@ Staged = Mapping["Key", DocumentRow | None]
 # No model nests this deep: free JSON ends at 90. Walking a much deeper value would exhaust the stack.
 DEEPEST: Final = 128
 OTHER_RUN: Final = "it belongs to a different run than the one in the file name"
+TOO_LARGE: Final = f"it is larger than any row, which has at most {LARGEST:,} bytes"
+OTHER_DIGITS: Final = "a number has more digits than a double keeps, or is too large or small for one"
 
 
 class RunFile:
@@ -168,7 +171,14 @@ class ArrayForm(Form):
         if not after:
             file.tree.remove(file.place)
         elif before != (rows := [after[key] for key in sorted(after)]):
-            file.tree.replace(file.place, [b"[" + b",".join(text_of(row.document) for row in rows) + b"]"])
+            content = b"[" + b",".join(text_of(row.document) for row in rows) + b"]"
+            if len(content) > LARGEST:
+                raise ValidationError(
+                    f"{file.place.path} would have {len(content):,} bytes, and at most {LARGEST:,} can be "
+                    "read; nothing was written. Distribute the rows over several runs.",
+                    entity=file.entity.name,
+                )
+            file.tree.replace(file.place, [content])
 
 
 class LinesForm(Form):
@@ -243,11 +253,17 @@ class LinesForm(Form):
         return file.row(value, original)
 
     def _merged(self, file: RunFile, staged: Staged) -> Iterator[bytes]:
-        """Yield the lines of a log after some rows were stored or removed; what cannot be read stays."""
+        """Yield the lines of a log after some rows were stored or removed; what cannot be read stays.
+
+        Raises:
+            DocumentDecodeError: a line is too large to be copied.
+        """
         waiting = [(key, row) for key, row in sorted(staged.items(), reverse=True) if row is not None]
         with file.tree.opened(file.place) as opened:
             for start, line in lines_of(opened) if opened is not None else ():
                 row = self.row(file, line, start)
+                if len(line) > LARGEST:
+                    refuse_broken([row])
                 while waiting and row.error is None and not is_before(row.key, waiting[-1][0]):
                     yield line_of(waiting.pop()[1])
                 if row.error is not None or row.key not in staged:
@@ -289,12 +305,31 @@ def parsed(content: bytes) -> json_text.JsonValue:
     Raises:
         ValueError: it cannot be read; says why without any of it.
     """
+    if len(content) > LARGEST:
+        raise ValueError(TOO_LARGE)
     try:
-        value = json_text.parse_json(content)
+        value = json_text.parse_json(content, exact_float)
         refuse_deep(content, value)
     except (ValueError, RecursionError) as error:
         raise ValueError(problem_of(error)) from error
     return value
+
+
+def exact_float(text: str) -> float:
+    """Return a number as a double.
+
+    Raises:
+        ValueError: the shortest text of the double has other digits.
+    """
+    value = float(text)
+    if digits_of(text) != digits_of(repr(value)):
+        raise ValueError(OTHER_DIGITS)
+    return value
+
+
+def digits_of(number: str) -> str:
+    """Return the digits of a number without zeros at both ends, sign and exponent."""
+    return number.lower().partition("e")[0].lstrip("-").replace(".", "").strip("0")
 
 
 def refuse_deep(content: bytes, value: object) -> None:
@@ -326,6 +361,8 @@ def problem_of(error: Exception) -> str:
         return "it is not UTF-8"
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
+    if str(error) == OTHER_DIGITS:
+        return OTHER_DIGITS
     name = type(error).__name__
     if name == "JSONDecodeError":
         return "it is not JSON"

@@ -19,6 +19,7 @@ from twinstore.documents import RowLocks
 from twinstore.errors import ConcurrencyError
 from twinstore.runtime.forks import Renewable, renew_in_child
 from twinstore_filesystem.errors import DRIVER, translated
+from twinstore_filesystem.tree import MODE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from twinstore_filesystem.tree import Place, Tree
 
 LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-MODE: Final = 0o666
 FIRST_PAUSE: Final = 0.0005
 LONGEST_PAUSE: Final = 0.02
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from twinstore.errors import ConfigurationError, Outcome, UnavailableError
+from twinstore.errors import ConfigurationError, Outcome, TwinstoreError, UnavailableError
 from twinstore_filesystem.errors import DRIVER, foreign, translated
 from twinstore_filesystem.names import TEMPORARY
 
@@ -24,8 +24,11 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 GROW: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-MODE: Final = 0o666  # what the umask of the process leaves of it
+# What the umask of the process leaves of it: plans and logs are not for every local user.
+MODE: Final = 0o640
 FOLDER_MODE: Final = 0o777
+LARGEST: Final = 6 * 16 * 1024 * 1024
+"""The most bytes that a row has in a file: JSON takes six bytes for one that MongoDB counts, of 16 MiB."""
 BUFFER: Final = 1 << 18
 
 
@@ -132,19 +135,24 @@ class Tree:
                 os.close(file)
 
     def read(self, place: Place) -> bytes | None:
-        """Return what a file holds. Absent: ``None``."""
+        """Return what a file holds, of one that is larger than any row the beginning. Absent: ``None``."""
         with self.opened(place) as file:
             if file is None:
                 return None
             with translated(self.root / place.path), os.fdopen(file, "rb", closefd=False) as content:
-                return content.read()
+                return content.read(LARGEST + 1)
 
     def pieces(self, place: Place, start: int, size: int | None, piece: int) -> Iterator[bytes]:
-        """Yield a part of a file in pieces; ``None`` for all that follows. Absent: nothing."""
+        """Yield a part of a file in pieces; ``None`` for all that follows. Absent: nothing.
+
+        Of what is larger than any row it yields the first piece.
+        """
         if size == 0:
             return  # entries that are not files are not opened
         with self.opened(place) as file:
             position, left = start, size
+            if file is not None and (os.fstat(file).st_size - start if size is None else size) > LARGEST:
+                left = piece
             while file is not None and left != 0:
                 with translated(self.root / place.path):
                     found = os.pread(file, piece if left is None else min(piece, left), position)
@@ -167,9 +175,6 @@ class Tree:
             temporary = place.name + TEMPORARY
             try:
                 with translated(path):
-                    # What an interrupted write left; it may be anything by now, so it is never opened.
-                    with suppress(FileNotFoundError):
-                        os.unlink(temporary, dir_fd=folder)
                     _write(os.open(temporary, FRESH, MODE, dir_fd=folder), chunks)
                     os.rename(temporary, place.name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
@@ -178,6 +183,13 @@ class Tree:
                 raise
             with translated(path, Outcome.UNKNOWN):
                 os.fsync(folder)
+
+    def remove_unfinished(self, place: Place) -> None:
+        """Remove what an interrupted write left; it may be anything by now, so it is never opened."""
+        # Where this fails, the write that follows reports why.
+        with suppress(TwinstoreError, OSError), self.folder(place.folder, place.own) as folder:
+            if folder is not None:
+                os.unlink(place.name + TEMPORARY, dir_fd=folder)
 
     def remove(self, place: Place) -> None:
         """Remove a file; an absent one needs no more."""

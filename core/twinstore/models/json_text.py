@@ -12,7 +12,7 @@ import orjson
 import pydantic_core
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = [
     "DEEPEST",
@@ -116,8 +116,12 @@ def _has_wide_numbers(text: bytes | str) -> bool:
     return found is not None
 
 
-def parse_json(text: bytes | str) -> JsonValue:
+def parse_json(text: bytes | str, parse_float: Callable[[str], float] = float) -> JsonValue:
     """Return the value of a JSON text.
+
+    Args:
+        text: the text.
+        parse_float: makes the numbers with a point or an exponent.
 
     Raises:
         ValueError: malformed JSON, a byte order mark, a duplicate key, or NaN or an infinity.
@@ -126,7 +130,9 @@ def parse_json(text: bytes | str) -> JsonValue:
         # Strictly, and before the parser, which would guess another encoding from the first bytes.
         text = text.decode("utf-8")
     # Not orjson, which keeps the last of two equal keys in silence.
-    value: JsonValue = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    value: JsonValue = json.loads(
+        text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=parse_float
+    )
     return value
 
 

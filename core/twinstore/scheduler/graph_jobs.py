@@ -209,8 +209,8 @@ class GraphJobRepository(Protocol):
 
         Raises:
             InvalidTransitionError: the state machine forbids the move from ``expected``, whatever is stored.
-            ValidationError: ``createdAt`` differs, ``startedAt`` changes after it was set, or ``attempts``
-                does not grow by 1 on the way into ``running``, and only there.
+            ValidationError: ``createdAt`` differs, or ``startedAt`` changes after it was set or is missing on
+                the way into ``running``. ``attempts`` is stored as given.
         """
         ...
 

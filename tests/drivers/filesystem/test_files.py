@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tracemalloc
 from pathlib import Path
 from time import thread_time
@@ -15,9 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import forked
+from tests.support.trees import limited_rows, socket_at
 from twinstore.catalog.tenancy import ALL_TENANTS
-from twinstore.errors import ConcurrencyError, ConfigurationError, ConflictError, DocumentDecodeError
+from twinstore.errors import (
+    ConcurrencyError,
+    ConfigurationError,
+    ConflictError,
+    DocumentDecodeError,
+    ValidationError,
+)
 from twinstore.models.canonical import CanonicalJsonSerializer
+from twinstore.models.json_text import dumps
 from twinstore.storage.open import open_module
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
 from twinstore.testing.taskrunner.builders import (
@@ -28,13 +37,15 @@ from twinstore.testing.taskrunner.builders import (
     make_pack_run,
     rich_pack_run,
 )
-from twinstore_filesystem.forms import LinesForm
+from twinstore_filesystem.appending import PAGE
+from twinstore_filesystem.bulk_rows import unchanged
+from twinstore_filesystem.forms import LinesForm, exact_float
 from twinstore_filesystem.locks import RunLocks
 from twinstore_filesystem.names import decoded, encoded
 from twinstore_filesystem.tree import Place, Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from twinstore.taskrunner.storage import TaskRunnerStorage
     from twinstore_filesystem.forms import RunFile
@@ -132,6 +143,160 @@ def test_what_no_interrupted_append_leaves_is_never_cut(
         with pytest.raises(DocumentDecodeError, match=r"a\.ndjson"):
             storage.pack_run_logs.append_next("a", make_draft())
         assert log.read_bytes() == before
+
+
+@pytest.mark.parametrize("flush", [1, 2])
+def test_an_entry_across_pages_is_whole_or_absent_after_a_power_loss(
+    storage: TaskRunnerStorage, root: Path, monkeypatch: pytest.MonkeyPatch, flush: int
+) -> None:
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    log = root / "logs/runs/a.ndjson"
+    # The second one fits into a page, and lies in two.
+    for number, length in enumerate((9000, 3500), 1):
+        end = log.stat().st_size if number > 1 else 0
+        flushes = iter(range(1, flush + 1))
+
+        def lost(file: int, end: int = end, flushes: Iterator[int] = flushes) -> None:
+            if stat.S_ISREG(os.fstat(file).st_mode) and next(flushes) == flush:
+                # Of what was written since the last flush the later pages reached the disk, and not this one.
+                page = PAGE - end % PAGE
+                os.pwrite(file, bytes(page), end)
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr("twinstore_filesystem.appending.os.fsync", lost)
+            with pytest.raises(KeyboardInterrupt):
+                storage.pack_run_logs.append_next("a", make_draft(message="x" * length))
+        assert sequences(storage, "a") == list(range(1, number))
+        assert storage.pack_run_logs.append_next("a", make_draft(message="x" * length)).sequence == number
+        assert sequences(storage, "a") == list(range(1, number + 1))
+
+
+def test_files_are_for_their_owner_and_its_group(storage: TaskRunnerStorage, root: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        storage.pack_runs.create(make_pack_run(None, "a"))
+        storage.pack_run_logs.append_next("a", make_draft())
+        storage.pack_artifacts.upload(make_artifact("a", "report"))
+        storage.pack_run_approvals.save("a", [make_approval(None, "a")])
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_file()}
+    assert (len(modes), set(modes.values())) == (4, {0o640})
+
+
+def test_the_next_writer_of_a_run_removes_what_a_killed_one_left(
+    storage: TaskRunnerStorage, root: Path
+) -> None:
+    for run in ("a", "b"):
+        storage.pack_runs.create(make_pack_run(None, run))
+        storage.pack_artifacts.upload(make_artifact(run, "report"))
+    for path in ("state/approvals", "logs/runs"):
+        (root / path).mkdir(parents=True)
+    for run in ("a", "b"):
+        for path in (
+            f"state/runs/{run}.json~",
+            f"state/approvals/{run}.json~",
+            f"logs/runs/{run}.ndjson~",
+            f"artifacts/{run}/artifact-manifest.json~",
+        ):
+            (root / path).write_bytes(b"{")
+    # Another process may be writing them at this moment.
+    assert storage.pack_runs.get("a") is not None
+    assert len(list(root.rglob("*~"))) == 8
+    storage.pack_run_logs.append_next("a", make_draft())
+    assert {path.name[0] for path in root.rglob("[ab].*~")} == {"b"}
+    assert [path.parent.name for path in root.rglob("artifact-manifest.json~")] == ["b"]
+
+
+@pytest.mark.parametrize("kind", ["socket", "link", "folder"])
+def test_what_has_the_name_of_a_run_and_is_no_file_is_not_skipped_by_lists(
+    storage: TaskRunnerStorage, root: Path, kind: str
+) -> None:
+    for run in ("a", "b"):
+        storage.pack_runs.create(make_pack_run(None, run))
+        storage.pack_run_logs.append_next(run, make_draft())
+    place = root / "state/runs/b.json"
+    place.unlink()
+    if kind == "socket":
+        socket_at(place)
+    elif kind == "link":
+        place.symlink_to("a.json")
+    else:
+        place.mkdir()
+    for call in (
+        storage.pack_runs.list,
+        lambda: storage.pack_runs.get("b"),
+        lambda: storage.pack_run_logs.append_next("b", make_draft()),
+    ):
+        with pytest.raises(DocumentDecodeError, match=r"state/runs/b\.json.*a socket"):
+            call()
+    page = storage.pack_runs.list(tenant_id=ALL_TENANTS)
+    assert ([item.run_id for item in page], [row.key for row in page.undecodable]) == (["a"], ["b"])
+
+
+def test_what_is_larger_than_any_row_is_unreadable_and_never_cut(
+    storage: TaskRunnerStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited_rows(monkeypatch)
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    storage.pack_run_logs.append([make_log_entry("a", 2)])
+    log, good = root / "logs/runs/a.ndjson", line("a", 2)
+    long = good.replace(b'"message":"', b'"message":"' + b"x" * 2_000_000)
+    # The last two are more zeros than any batch has, and an unfinished line.
+    for end in (long, long + line("a", 3), bytes(2_000_000), long[:-30]):
+        log.write_bytes(good + end)
+        tracemalloc.start()
+        with pytest.raises(DocumentDecodeError, match=r"a\.ndjson, line 2: it is larger than any row"):
+            storage.pack_run_logs.read("a")
+        with pytest.raises(DocumentDecodeError, match=r"a\.ndjson: it is larger than any row"):
+            storage.pack_run_logs.append([make_log_entry("a", 1)])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (peak < 1_000_000, log.read_bytes() == good + end) == (True, True), peak
+    log.write_bytes(good + long + line("a", 3))
+    assert storage.pack_run_logs.last_sequence("a") == 3
+    (root / "state/runs/a.json").write_bytes(b" " * 2_000_000)
+    tracemalloc.start()
+    with pytest.raises(DocumentDecodeError, match=r"a\.json: it is larger than any row"):
+        storage.pack_runs.get("a")
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
+def test_no_file_becomes_larger_than_can_be_read(
+    storage: TaskRunnerStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited_rows(monkeypatch)
+    storage.pack_runs.create(make_pack_run(None, "a"))
+    before = [storage.pack_artifacts.upload(make_artifact("a", name, notes="x" * 9000)) for name in "yz"]
+    with pytest.raises(ValidationError, match=r"at most 20,000 can be read; nothing was written"):
+        storage.pack_artifacts.upload(make_artifact("a", "x", notes="x" * 9000))
+    assert list(storage.pack_artifacts.list("a")) == before
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_double_is_read_as_it_is_written(number: float) -> None:
+    for text in (dumps(number).decode(), repr(number), repr(number).upper()):
+        assert exact_float(text) == unchanged(text) == number
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "0.123456789012345678901234567890",
+        "1e-400",
+        "1E400",
+        "9007199254740993.0",
+        "4.9e-324",
+        f"1e{'9' * 30}",
+    ],
+)
+def test_a_number_that_a_double_would_change_is_refused(number: str) -> None:
+    for read in (exact_float, unchanged):
+        for sign in ("", "-"):
+            with pytest.raises(ValueError, match="a number has more digits"):
+                read(sign + number)
 
 
 def test_what_stands_where_a_file_is_written_first_is_not_opened(

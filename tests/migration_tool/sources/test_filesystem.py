@@ -9,9 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tracemalloc
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from socket import AF_UNIX, socket
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import uuid4
@@ -19,6 +20,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.copies import Pair, invoke
+from tests.support.trees import limited_rows, socket_at
 from twinstore.catalog.keys import KeyRange
 from twinstore.config import load_settings
 from twinstore.errors import ConfigurationError, DocumentDecodeError, TwinstoreError
@@ -155,6 +157,21 @@ DAMAGE: Final[dict[str, Damage]] = {
         state("bad").replace(b'"plan":{', b'"plan":{"x":NaN,'),
         "a number is not finite",
     ),
+    "a number with more digits than a double keeps": (
+        "state/runs/bad.json",
+        state("bad").replace(b'"plan":{', b'"plan":{"x":0.123456789012345678901234567890,'),
+        "a number has more digits than a double keeps",
+    ),
+    "a number too small for a double": (
+        "artifacts/alpha/artifact-manifest.json",
+        b'[{"x":1e-400}]',
+        "too large or small for one",
+    ),
+    "a sequence that a double would change": (
+        "logs/runs/alpha.ndjson",
+        line("alpha", 1) + line("alpha", 2).replace(b'"sequence":2', b'"sequence":2.00000000000000000001'),
+        "line 2: a number has more digits",
+    ),
     "a plan nested 500 levels": (
         "state/runs/bad.json",
         state("bad", plan=0).replace(b'"plan":0', b'"plan":' + nested(500)),
@@ -236,6 +253,47 @@ def test_what_cannot_be_moved_is_named_with_its_path_and_bytes(tmp_path: Path) -
         assert (again.totals.all()["written"], again.totals.all()["quarantined"]) == (0, len(DAMAGE))
 
 
+def test_what_is_larger_than_any_row_costs_one_line_each(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited_rows(monkeypatch)
+    log, long = root / "logs/runs/alpha.ndjson", line("alpha", 2, message="x" * 3_000_000)
+    with opened(root) as storage:
+        for run in ("holes", "unfinished", "state"):
+            fill(storage, run)
+    for path, content in {
+        log: line("alpha", 1) + long + line("alpha", 2),
+        root / "state/runs/state.json": bytes(3_000_000),
+        root / "state/foreign": bytes(3_000_000),
+        root / "logs/runs/unfinished.ndjson": line("unfinished", 1) + long[:-30],
+    }.items():
+        path.write_bytes(content)
+    os.truncate(root / "logs/runs/holes.ndjson", 3_000_000)
+    with into_memory(root, tmp_path / "out") as pair:
+        tracemalloc.start()
+        reasons = Counter(filter(None, found_in(pair)))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2_000_000
+        assert {reason.split(":")[0]: number for reason, number in reasons.items()} == {
+            # Read by a copy and by a comparison.
+            "logs/runs/alpha.ndjson, line 2": 2,
+            "logs/runs/holes.ndjson, line 3": 2,
+            "logs/runs/unfinished.ndjson, line 2": 2,
+            "state/runs/state.json": 2,
+            "state/foreign": 2,
+        }
+        result, report = pair.copy(), pair.verify()
+        assert (result.complete, result.totals.all()["torn_tail"], report.verdict) == (
+            True,
+            0,
+            "INCONCLUSIVE",
+        )
+        kept = {item["reason"]: item["raw"] for item in lines_of(tmp_path / "out")}
+        # The file itself keeps the rest.
+        assert all(len(kept[reason]) < 2_000_000 for reason in reasons)
+
+
 def test_a_torn_last_line_is_counted_and_lowers_nothing(root: Path, tmp_path: Path) -> None:
     log = root / "logs/runs/alpha.ndjson"
     log.write_bytes(log.read_bytes() + line("alpha", 3)[:-30])
@@ -249,7 +307,8 @@ def test_a_torn_last_line_is_counted_and_lowers_nothing(root: Path, tmp_path: Pa
 def test_other_spellings_of_the_same_values_are_moved_and_reported(root: Path, tmp_path: Path) -> None:
     spelled = json.loads(state("spelled"))
     spelled["requestedAt"] = spelled["requestedAt"].replace("+00:00", "Z")
-    (root / "state/runs/spelled.json").write_text(json.dumps(spelled, indent=4))
+    numbers = '"plan": {"x": [0.50, 15e-1, 1E2, -0.0, 5e-324, 0.1, 1234567890.0625000],'
+    (root / "state/runs/spelled.json").write_text(json.dumps(spelled, indent=4).replace('"plan": {', numbers))
     (root / "logs/runs/spelled.ndjson").write_bytes(line("spelled", 1).replace(b'":1,', b'":1.0,'))
     with opened(root) as storage:
         assert [entry.sequence for entry in storage.pack_run_logs.read("spelled")] == [1]
@@ -280,17 +339,6 @@ def test_what_is_no_file_of_its_own_is_not_followed(root: Path, tmp_path: Path) 
         reasons = sorted(item["reason"] for item in lines_of(tmp_path / "out"))
         assert [reason.split(":")[0] for reason in reasons] == ["artifacts/alpha", "state/runs/secret.json"]
         assert pair.verify().verdict == "INCONCLUSIVE"
-
-
-def socket_at(path: Path) -> None:
-    """Put a UNIX socket where a file belongs."""
-    path.parent.mkdir(exist_ok=True)
-    path.unlink(missing_ok=True)
-    # By a descriptor of the folder: the whole path is longer than the address of a socket may be.
-    folder = os.open(path.parent, os.O_RDONLY)
-    with socket(AF_UNIX) as bound:
-        bound.bind(f"/proc/self/fd/{folder}/{path.name}")
-    os.close(folder)
 
 
 def test_one_file_stops_no_command(

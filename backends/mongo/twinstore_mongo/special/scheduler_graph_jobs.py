@@ -41,12 +41,10 @@ def replace_job(access: MongoAccess, scope: Tenant, job: GraphJob, expected: Gra
 
 def found_as(job: GraphJob, document: Document, expected: GraphJobStatus) -> Document:
     """Return the condition of a stored job from which the rules allow this move."""
-    starts = job.status is GraphJobStatus.RUNNING
     return {
         NAMES["type"]: document[NAMES["type"]],
         NAMES["status"]: expected.value,
         NAMES["createdAt"]: job.created_at,
-        NAMES["attempts"]: job.attempts - starts,
         # It may be set once; null is what others write for an absent value.
         NAMES["startedAt"]: {"$in": [None] if job.started_at is None else [None, job.started_at]},
     }

@@ -29,21 +29,19 @@ UPDATE scheduler.graph_jobs
    SET status = %s, payload = %s, correlation_id = %s,
        updated_at = date_trunc('milliseconds', clock_timestamp())
  WHERE id = %s AND tenant_id = %s AND type = %s AND status = %s AND created_at = %s
-   AND payload->>'attempts' = %s AND (payload->>'startedAt' IS NULL OR payload->>'startedAt' = %s)
+   AND (payload->>'startedAt' IS NULL OR payload->>'startedAt' = %s)
 """
 
 
 def replace_job(access: PostgresAccess, scope: Tenant, job: GraphJob, expected: GraphJobStatus) -> bool:
     """Move a job to its next status; false if the general path has to report why not."""
-    starts = job.status is GraphJobStatus.RUNNING
-    if starts and job.started_at is None:
+    if job.status is GraphJobStatus.RUNNING and job.started_at is None:
         return False
     payload = TABLE.encode(Row(job, {"updatedAt": job.created_at}))[PAYLOAD]
     started = None if job.started_at is None else format_timestamp(job.started_at)
     values = (
         *(job.status.number, payload, job.correlation_id),
-        *(job.uuid, scope.id, job.type.number, expected.number, job.created_at),
-        *(str(job.attempts - starts), started),
+        *(job.uuid, scope.id, job.type.number, expected.number, job.created_at, started),
     )
     subject = Subject(GRAPH_JOBS, (job.uuid,))
     (result,) = access.execution.write(setting(scope), subject, (REPLACE_JOB, values))

@@ -41,7 +41,7 @@ def replaced(stored: GraphJob | None, job: GraphJob, expected: GraphJobStatus) -
     if stored.status.terminal:
         raise forbidden(job, expected, "a job that has ended never changes")
     _check_unchanged(stored, job)
-    _check_attempts(stored, job)
+    _check_start(stored, job)
     return True
 
 
@@ -81,16 +81,8 @@ def _check_unchanged(stored: GraphJob, job: GraphJob) -> None:
         )
 
 
-def _check_attempts(stored: GraphJob, job: GraphJob) -> None:
+def _check_start(stored: GraphJob, job: GraphJob) -> None:
     starts = job.status is GraphJobStatus.RUNNING and stored.status is not GraphJobStatus.RUNNING
-    wanted = stored.attempts + 1 if starts else stored.attempts
-    if job.attempts != wanted:
-        raise ValidationError(
-            f"Graph job {job.id!r}: attempts should be {wanted}, not {job.attempts}; each entry into "
-            "running counts one.",
-            entity="graph_jobs",
-            key=job.id,
-        )
     if starts and job.started_at is None:
         raise ValidationError(
             f"Graph job {job.id!r}: startedAt should be set on the way into running.",

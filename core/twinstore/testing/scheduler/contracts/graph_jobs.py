@@ -147,17 +147,8 @@ class GraphJobRepositoryContract(SchedulerCases):
         assert jobs.try_replace_overlay(graph_moved(running, COMPLETED, 9), RUNNING) is True
         assert jobs.get_build_job(workspace.tenant, build(workspace).id) is None
 
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"attempts": 0},
-            {"attempts": 2},
-            {"created_at": at(-1)},
-            {"started_at": None},
-        ],
-        ids=str,
-    )
-    def test_entering_running_counts_one_and_sets_the_start(
+    @pytest.mark.parametrize("changes", [{"created_at": at(-1)}, {"started_at": None}], ids=str)
+    def test_entering_running_sets_the_start(
         self, workspace: SchedulerWorkspace, changes: dict[str, object]
     ) -> None:
         job = stored_job(workspace, QUEUED)
@@ -165,9 +156,21 @@ class GraphJobRepositoryContract(SchedulerCases):
             workspace.storage.graph_jobs.try_replace(graph_moved(job, RUNNING).evolve(**changes), QUEUED)
         assert workspace.storage.graph_jobs.get(workspace.tenant, job.id) == job
 
-    def test_the_start_is_set_once_and_a_stay_counts_nothing(self, workspace: SchedulerWorkspace) -> None:
+    def test_attempts_are_counted_by_the_caller(self, workspace: SchedulerWorkspace) -> None:
+        jobs, job = workspace.storage.graph_jobs, build(workspace)
+        jobs.insert(job)
+        for origin, target, attempts in (
+            (QUEUED, RUNNING, 0),
+            (RUNNING, RUNNING, 7),
+            (RUNNING, COMPLETED, 3),
+        ):
+            job = graph_moved(job, target, 9).evolve(attempts=attempts)
+            assert jobs.try_replace(job, origin) is True
+            assert jobs.get_build_job(workspace.tenant, job.id) == job
+
+    def test_the_start_is_set_once(self, workspace: SchedulerWorkspace) -> None:
         jobs, job = workspace.storage.graph_jobs, stored_job(workspace, RUNNING)
-        for changes in ({"started_at": at(2)}, {"started_at": None}, {"attempts": 2}):
+        for changes in ({"started_at": at(2)}, {"started_at": None}):
             with pytest.raises(ValidationError):
                 jobs.try_replace(job.evolve(**changes), RUNNING)
             with pytest.raises(ValidationError):
@@ -332,7 +335,7 @@ class GraphJobStoreContract(SchedulerCases):
         with pytest.raises(InvalidTransitionError):
             store.update(failed.evolve(status=QUEUED, completed_at=None, error=None), RUNNING)
         with pytest.raises(ValidationError):
-            store.update(failed.evolve(attempts=9), RUNNING)
+            store.update(failed.evolve(started_at=at(2)), RUNNING)
         assert (store.update(failed, RUNNING), store.update(failed, RUNNING)) == (True, False)
         kinds = [GraphJobEventKind.COMPLETED, GraphJobEventKind.UPDATED, GraphJobEventKind.CREATED]
         assert appended(workspace, job) == kinds
