@@ -222,6 +222,12 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     if totals["conflicts"]:
         where = _see_file(result, out / CONFLICTS)
         yield f"Rows that the target has with different content: {totals['conflicts']:,}{where}."
+    if found := result.totals.equivalences:
+        kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
+        yield (
+            f"Rows that both sides hold in a form that no copy writes, left as they are: {kinds}. With "
+            "--on-conflict overwrite they get their normal form."
+        )
     if totals["quarantined"]:
         where = _see_file(result, out / QUARANTINE)
         yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
