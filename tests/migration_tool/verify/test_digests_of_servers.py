@@ -120,7 +120,7 @@ def test_wild_stores_give_the_same_report_and_the_same_findings(
     assert shares(report).row_by_row > 0
 
 
-# Of a run in both databases: a blank, a default that a nested object lacks, a null in it, and a list out of order.
+# In a run of both databases: a blank, a default that an object lacks, a null in one, and a list out of order.
 DELTAS: Final = [
     {**DeltaSummary(image_digest=f"sha256:{digit * 64}").wire(), "kevHits": [], "topFindings": []}
     for digit in "ba"
@@ -149,7 +149,9 @@ def test_what_both_hold_in_another_form_is_counted_by_digests_rows_and_copies(
             ((name, value),) = given.items()
             key = f"run-{number * 50:03}"
             client[empty_mongo_database.name]["runs"].update_one({"_id": key}, {"$set": given})
-            statement = sql.SQL("UPDATE scheduler.runs SET {} = %s WHERE id = %s").format(sql.Identifier(name))
+            statement = sql.SQL("UPDATE scheduler.runs SET {} = %s WHERE id = %s").format(
+                sql.Identifier(name)
+            )
             connection.execute(statement, [value if isinstance(value, str) else Jsonb(value), key])
     report = assert_alike(pair, monkeypatch, range_size=40, entities=("runs",))
     assert {item.name: item.documents for item in report.equivalences} == KINDS

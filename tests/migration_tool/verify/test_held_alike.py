@@ -135,4 +135,6 @@ def test_a_copy_names_the_kinds_it_left_and_the_option_that_normalises_them(
     answer = invoke(capsys, "backfill", "copy", *pair.sides)
     assert answer.code == Exit.OK
     text = " ".join(answer.out.split())
-    assert "in a form that no copy writes, left as they are: set_order 1. With --on-conflict overwrite" in text
+    assert (
+        "in a form that no copy writes, left as they are: set_order 1. With --on-conflict overwrite" in text
+    )

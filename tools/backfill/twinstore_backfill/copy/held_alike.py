@@ -1,4 +1,4 @@
-"""Rows that both stores hold alike, in a form that no copy writes: a copy leaves them, and they are no conflict.
+"""Rows that both stores hold alike, in a form that no copy writes: a copy leaves them, without a conflict.
 
 The scans and rules of a verification decide, so that both count the same rows under the same equivalences.
 """

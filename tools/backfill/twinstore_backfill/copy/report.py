@@ -123,6 +123,22 @@ class EntityCounts(Frozen):
     tenants: tuple[TenantCounts, ...]
 
 
+class SourceChange(Frozen):
+    """An entity of the source that changed during the copy.
+
+    Attributes:
+        entity: its name.
+        rows_before, rows_after: its number of rows when the copy began and ended.
+        latest_before, latest_after: the highest instant of a last change; ``null`` if it is unknown.
+    """
+
+    entity: str
+    rows_before: int
+    rows_after: int
+    latest_before: str | None
+    latest_after: str | None
+
+
 class JobReport(Frozen):
     """The copy job, which is stored in the ledger of the target.
 
@@ -258,6 +274,7 @@ class CopyReport(Frozen):
         totals: numbers of documents over all entities.
         entities: numbers by entity and tenant, in copy order.
         equivalences: unchanged rows that both sides hold in a form that no copy writes, by kind.
+        source_changes: entities of the source that changed meanwhile.
         left_out: entities that are not copied.
         failed_ranges, quarantine, conflicts: what was not copied.
         extra: rows that only the target has; absent without ``--delete-extra``.
@@ -283,6 +300,7 @@ class CopyReport(Frozen):
     totals: RowCounts
     entities: tuple[EntityCounts, ...]
     equivalences: tuple[Equivalence, ...] = ()
+    source_changes: tuple[SourceChange, ...] = ()
     left_out: tuple[LeftOut, ...]
     failed_ranges: FailedRangeList
     quarantine: QuarantineList
@@ -409,6 +427,7 @@ class CopyResult:
     conflicts: Sequence[Mapping[str, object]] = ()
     failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
     left_out: Sequence[Mapping[str, object]] = ()
+    source_changes: Sequence[Mapping[str, object]] = ()
     # The selection, if it was a part of the rows.
     subset: Mapping[str, object] | None = None
     fast_path: FastPathReport | None = None
@@ -469,9 +488,9 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "totals": _shown(totals),
         "entities": result.totals.document(result.entities),
         "equivalences": [
-            {"name": name, "documents": count}
-            for name, count in sorted(result.totals.equivalences.items())
+            {"name": name, "documents": count} for name, count in sorted(result.totals.equivalences.items())
         ],
+        "source_changes": list(result.source_changes),
         "left_out": list(result.left_out),
         "failed_ranges": {"count": result.failed.count, "shown": result.failed.shown},
         "quarantine": {"count": totals["quarantined"], "shown": _first(result.quarantine)},
