@@ -37,6 +37,7 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.lease import ProcessIdentity, start_time
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings
 from twinstore_backfill.copy.reader import RangeReader
+from twinstore_backfill.copy.worker import copy_ranges
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
@@ -451,12 +452,11 @@ def test_a_copy_says_that_its_source_changed_meanwhile(
 ) -> None:
     fill(pair.source.storage)
     assert pair.copy().source_changes == ()
-    original = engine.copy_ranges
 
     def write_meanwhile(context: CopyContext, jobs: int) -> None:
         pair.source.storage.runs.create(make_run("acme", "late", created_at=at(900)))
         pair.source.storage.schedules.soft_delete("acme", "acme-schedule-0", "ada", at(950))
-        original(context, jobs)
+        copy_ranges(context, jobs)
 
     monkeypatch.setattr(engine, "copy_ranges", write_meanwhile)
     changes = {str(item["entity"]): item for item in pair.copy(max_conflicts=9).source_changes}
