@@ -53,13 +53,14 @@ typedef struct {
   const Program *program;
   u32 used, depth;
   u32 maps; // around the value that is judged
+  u8 rewritten; // a copy of what was judged adds a default or leaves out a null
   Value values[MOST_VALUES];
   Element elements[MOST_VALUES];
 } Checker;
 
 static inline void checker_init(Checker *checker, const Program *program) {
   checker->program = program;
-  checker->used = checker->depth = checker->maps = 0;
+  checker->used = checker->depth = checker->maps = checker->rewritten = 0;
 }
 
 // The size of a value of one of these types; -1 where it does not fit before `end`, or is of another type.

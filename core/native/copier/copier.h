@@ -39,7 +39,7 @@ TS_API void ts_documents_free(Documents *documents);
 TS_API i64 ts_read_documents(const Documents *documents, const u8 *raw, size_t size, Buffer *rows, Buffer *places,
                              Buffer *declined);
 
-// Whether a document would be packed; `scratch` is cleared and filled.
+// Whether a document would be packed, and a copy of it holds the same values; `scratch` is cleared and filled.
 TS_API int ts_accepts_document(const Documents *documents, const u8 *document, size_t size, Buffer *scratch);
 
 // Counts packed rows by owner and finds the expired ones; TS_BROKEN where the keys do not strictly rise.

@@ -153,5 +153,5 @@ int ts_accepts_document(const Documents *documents, const u8 *document, size_t s
   checker_init(&checker, documents->program);
   buffer_clear(scratch);
   return document_size(document, size) == size &&
-         read_document(documents, &checker, document, (u32)size, scratch, &partial);
+         read_document(documents, &checker, document, (u32)size, scratch, &partial) && !checker.rewritten;
 }

@@ -68,6 +68,7 @@ static int add_field(Checker *checker, const Field *field, const Element *elemen
     // A null is the value of a field that may be absent, and of no other one.
     if (element->type && (field->presence != FIELD_OPTIONAL || field->left_out)) return 0;
     if (!absent_value(field, value)) return 0;
+    if (element->type || (value->present && !field->left_out)) checker->rewritten = 1;
     if (!value->present || field->left_out) return 1;
     add_name(out, begin, field->name);
     buffer_add(out, field->default_json.bytes, field->default_json.size);

@@ -59,12 +59,15 @@ static int add_present(Checker *checker, const Slot *slot, const Element *elemen
   return !slot->left_out || !is_left_out(slot->field, node, value, value->text);
 }
 
-static int add_absent(const Program *program, const Slot *slot, Value *value, Buffer *rows) {
+static int add_absent(Checker *checker, const Slot *slot, Value *value, Buffer *rows) {
   if (slot->field ? !absent_value(slot->field, value) : slot->presence == FIELD_REQUIRED) return 0;
-  const Node *node = &program->nodes[slot->node];
+  const Node *node = &checker->program->nodes[slot->node];
   if (!value->present || slot->left_out) {
     buffer_add_byte(rows, TAG_ABSENT);
-  } else if (is_nested(node)) {
+    return 1;
+  }
+  checker->rewritten = 1;
+  if (is_nested(node)) {
     add_text(rows, TAG_JSON, slot->field->default_json);
   } else {
     value->real = (double)value->number;
@@ -79,7 +82,7 @@ static int add_slots(Checker *checker, const Element *elements, Value *values, B
     const Slot *slot = &program->slots[index];
     values[index] = (Value){0};
     int taken = is_present(&elements[index]) ? add_present(checker, slot, &elements[index], &values[index], rows)
-                                             : add_absent(program, slot, &values[index], rows);
+                                             : add_absent(checker, slot, &values[index], rows);
     if (!taken) return 0;
   }
   return 1;

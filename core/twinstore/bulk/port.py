@@ -375,8 +375,8 @@ class BulkView(Protocol):
             of_source: what no copy reads, such as how often a row was changed, need not be of this driver.
             ignored: unknown properties at the top of a document that are excluded from its content; the cells
                 count the rows that have one. A store may show such rows as any other.
-            accepts: returns whether the models accept the ``content`` of a row; called where nothing else
-                shows it.
+            accepts: returns whether the models accept the ``content`` of a row and give it back as it is;
+                called where nothing else shows it.
             on_progress: called with the number of rows read since the last call; its error ends the read.
         """
         del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, ignored, accepts, on_progress

@@ -489,7 +489,7 @@ class NativeDocuments:
         )
 
     def accepts(self, document: bytes) -> bool:
-        """Whether a document would be packed."""
+        """Whether a document would be packed, and a copy of it holds the same values."""
         scratch = Buffer(self._library)
         answer = self._library.ts_accepts_document(
             self.handle.address, document, len(document), scratch.handle

@@ -170,7 +170,10 @@ class ConflictLine(CanonicalModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTally:
-    """What copying one range amounted to: each a count by the label of the owner, without the zeros."""
+    """What copying one range amounted to: each a count by the label of the owner, without the zeros.
+
+    ``equivalences`` counts by kind the unchanged rows that both sides hold in a form that no copy writes.
+    """
 
     read: Mapping[str, int]
     written: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -181,6 +184,7 @@ class RangeTally:
     text_timestamp: Mapping[str, int] = field(default_factory=dict[str, int])
     torn_tail: Mapping[str, int] = field(default_factory=dict[str, int])
     ignored: Mapping[str, int] = field(default_factory=dict[str, int])
+    equivalences: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def lines(self) -> tuple[TallyLine, ...]:
         """Return the tally as the ledger stores it: owners are values, never names of fields."""

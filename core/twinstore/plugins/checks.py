@@ -93,11 +93,13 @@ class SmokeTest(Generic[St_contra]):
         title: names it in reports.
         does: what it does, for the summary.
         run: tries it on a storage; yields what went otherwise, as sentences.
+        held: reads what is held on a storage without concurrent writes; yields a sentence for each.
     """
 
     title: str
     does: str
     run: Callable[[St_contra], Iterable[str]]
+    held: Callable[[St_contra], Iterable[str]] | None = None
 
 
 @dataclass(frozen=True)

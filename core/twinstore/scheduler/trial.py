@@ -11,13 +11,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from twinstore.access.query import Query, key_order
-from twinstore.catalog.conditions import After
-from twinstore.catalog.tenancy import ALL_TENANTS
-from twinstore.models.json_text import format_timestamp
 from twinstore.plugins.checks import Trial, TrialStep, expect, never_committed
 from twinstore.scheduler.audit import AuditActor, AuditEvent
-from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.enums import (
     GraphBuildTrigger,
     GraphJobStatus,
@@ -33,6 +28,7 @@ from twinstore.scheduler.policy_jobs import PolicyRunInputs, PolicyRunRequest
 from twinstore.scheduler.rules.locks import MAX_LEASE
 from twinstore.scheduler.schedules import Schedule
 from twinstore.scheduler.selectors import Selector
+from twinstore.scheduler.smoke import held_locks
 from twinstore.scheduler.workers import Worker, WorkerStatus
 
 if TYPE_CHECKING:
@@ -84,21 +80,7 @@ class SchedulerTrial:
 
     def _locks(self) -> Iterator[str]:
         """Look for leases that no caller can have requested: any caller of such a lock would wait forever."""
-        query = Query(
-            entity=LOCKS.name,
-            scope=ALL_TENANTS,
-            where=(After("expiresAt", self._storage.bulk.now() + MAX_LEASE),),
-            order=key_order(LOCKS),
-            limit=LIST_LIMIT,
-            skips_undecodable=True,
-        )
-        for row in self._storage.bulk.access().page(LOCKS, query):
-            lock = row.model
-            yield (
-                f"the lock {lock.lock_key!r} of tenant {lock.tenant_id!r} is leased to "
-                f"{lock.holder_id!r} until {format_timestamp(lock.expires_at)}, over {MAX_LEASE} from now; "
-                "no call leases for so long. End its holder, and set expiresAt of its row to its acquiredAt"
-            )
+        return held_locks(self._storage, MAX_LEASE)
 
     def _schedule(self) -> Iterator[str]:
         schedule = Schedule(

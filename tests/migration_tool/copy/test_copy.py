@@ -25,16 +25,19 @@ from twinstore.bulk.port import ImportOutcome
 from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError, TwinstoreError, ValidationError
 from twinstore.ledger import RangeState
+from twinstore.models.json_text import format_timestamp
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore_backfill.copy import engine
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.lease import ProcessIdentity, start_time
 from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings
 from twinstore_backfill.copy.reader import RangeReader
+from twinstore_backfill.copy.worker import copy_ranges
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
+    from twinstore_backfill.copy.worker import CopyContext
 
 SIGTERM = 15
 NO_TEXT = (17,)
@@ -441,3 +445,26 @@ def test_an_idle_limiter_saves_up_no_more_than_one_second() -> None:
     limiter.take(100)
     with pytest.raises(StopRequestedError):
         limiter.take(1)
+
+
+def test_a_copy_says_that_its_source_changed_meanwhile(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(pair.source.storage)
+    assert pair.copy().source_changes == ()
+
+    def write_meanwhile(context: CopyContext, jobs: int) -> None:
+        pair.source.storage.runs.create(make_run("acme", "late", created_at=at(900)))
+        pair.source.storage.schedules.soft_delete("acme", "acme-schedule-0", "ada", at(950))
+        copy_ranges(context, jobs)
+
+    monkeypatch.setattr(engine, "copy_ranges", write_meanwhile)
+    changes = {str(item["entity"]): item for item in pair.copy(max_conflicts=9).source_changes}
+    runs, schedules = changes["runs"], changes["schedules"]
+    assert (runs["rows_before"], runs["rows_after"]) == (14, 15)
+    assert (runs["latest_before"], runs["latest_after"]) == (
+        format_timestamp(at(6)),
+        format_timestamp(at(900)),
+    )
+    assert (schedules["rows_before"], schedules["rows_after"]) == (6, 6)
+    assert schedules["latest_after"] == format_timestamp(at(950))

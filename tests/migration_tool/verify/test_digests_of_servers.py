@@ -10,13 +10,16 @@ import psycopg
 import pytest
 from bson.int64 import Int64
 from psycopg import sql
+from psycopg.types.json import Jsonb
 from pymongo import MongoClient
 
 from tests.migration_tool.copy.test_between_servers import DIRECTIONS, long_at, opened
 from tests.migration_tool.verify.test_digests import TENANTS, assert_alike, shares
 from tests.support.copies import fill, long_ago, server_settings
-from twinstore.fast.library import fast_path
+from twinstore.fast.library import SWITCH, fast_path
+from twinstore.scheduler.runs import DeltaSummary
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,3 +118,49 @@ def test_wild_stores_give_the_same_report_and_the_same_findings(
     report = assert_alike(pair, monkeypatch, range_size=40, jobs=2)
     assert shares(report).by_digests > 0
     assert shares(report).row_by_row > 0
+
+
+# In a run of both databases: a blank, a default that an object lacks, a null in one, and a list out of order.
+DELTAS: Final = [
+    {**DeltaSummary(image_digest=f"sha256:{digit * 64}").wire(), "kevHits": [], "topFindings": []}
+    for digit in "ba"
+]
+ALIKE: Final[tuple[dict[str, Any], ...]] = (
+    {"reason": {"manualReason": " asked "}},
+    {"stats": {"candidates": 1}},
+    {"reason": {"manualReason": None, "cursor": "c"}},
+    {"deltas": DELTAS},
+)
+KINDS: Final = {"whitespace": 1, "default_for_absent": 1, "null_for_absent": 1, "set_order": 1}
+
+
+@pytest.mark.parametrize("pair", [DIRECTIONS[0], long_at(DIRECTIONS[1])], indirect=True)
+def test_what_both_hold_in_another_form_is_counted_by_digests_rows_and_copies(
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+    empty_mongo_database: MongoDatabase,
+    postgres_database: PostgresDatabase,
+) -> None:
+    with (
+        MongoClient[dict[str, Any]](empty_mongo_database.url) as client,
+        psycopg.connect(postgres_database.superuser_url, autocommit=True) as connection,
+    ):
+        for number, given in enumerate(ALIKE):
+            ((name, value),) = given.items()
+            key = f"run-{number * 50:03}"
+            client[empty_mongo_database.name]["runs"].update_one({"_id": key}, {"$set": given})
+            statement = sql.SQL("UPDATE scheduler.runs SET {} = %s WHERE id = %s").format(
+                sql.Identifier(name)
+            )
+            connection.execute(statement, [value if isinstance(value, str) else Jsonb(value), key])
+    report = assert_alike(pair, monkeypatch, range_size=40, entities=("runs",))
+    assert {item.name: item.documents for item in report.equivalences} == KINDS
+    # Of each of the other ranges digests have proved all.
+    assert shares(report).row_by_row == len(ALIKE)
+    assert report.verdict == "INCONCLUSIVE"
+    for switch in ("on", "off"):
+        with monkeypatch.context() as chosen:
+            chosen.setenv(SWITCH, switch)
+            result = pair.copy(range_size=40, entities=("runs",))
+        assert (result.exit, result.totals.all()["conflicts"]) == (Exit.OK, 0)
+        assert result.totals.equivalences == KINDS

@@ -286,7 +286,7 @@ DEFAULTS: Final = Node(
 def test_an_absent_value_with_a_default_is_emitted() -> None:
     nodes = (DEFAULTS, INT, FLAG, ENUM, TEXTS, NUMBER)
     (row,) = node_program(Node(kind=NodeKind.LIST, item=3), *nodes).read(
-        {"_id": "k", "v": [{}, {"g": 1, "a": "y"}]}
+        {"_id": "k", "v": [{}, {"g": 1, "a": "y"}]}, rewritten=True
     )
     assert row is not None
     filled = b'"b":7,"c":true,"d":"mid","e":["p"],"f":0'
@@ -297,9 +297,15 @@ def test_an_absent_slot_with_a_default_holds_it() -> None:
     fields = (NodeField(name="id", node=1, presence=Presence.REQUIRED), *DEFAULTS.fields)
     model = Node(kind=NodeKind.OBJECT, fields=fields)
     program = program_with([model, ANY_TEXT, ANY_TEXT, ANY_TEXT, INT, FLAG, ENUM, TEXTS, NUMBER])
-    assert NativeRows(program, ["", *"abcdefg"]).read({"_id": "k"}) == [
+    assert NativeRows(program, ["", *"abcdefg"]).read({"_id": "k"}, rewritten=True) == [
         [(1, b"k"), (1, b"x"), (2, 7), (3, True), (6, 2), (5, b'["p"]'), (7, 0.0), (0, b"")]
     ]
+
+
+def test_a_null_that_a_copy_leaves_out_is_read_and_does_not_count_as_accepted() -> None:
+    model = Node(kind=NodeKind.OBJECT, fields=(NodeField(name="a", node=1), NodeField(name="b", node=1)))
+    found = node_program(model).read({"_id": "k", "v": {"a": None, "b": "x"}}, rewritten=True)
+    assert found == [[(1, b"k"), (5, b'{"b":"x"}')]]
 
 
 def test_a_default_that_is_not_known_makes_the_value_required() -> None:

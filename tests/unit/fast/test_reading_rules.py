@@ -206,7 +206,13 @@ def test_rules_see_the_defaults() -> None:
     rows = NativeRows(program_with([model, ANY_TEXT, *NODES]), ["", *"abcd"])
     taken = {"_id": "k", "d": "x"}
     found = rows.read(
-        taken, taken | {"a": 6}, taken | {"a": 7}, taken | {"b": 4}, {"_id": "k"}, taken | {"c": "low"}
+        taken,
+        taken | {"a": 6},
+        taken | {"a": 7},
+        taken | {"b": 4},
+        {"_id": "k"},
+        taken | {"c": "low"},
+        rewritten=True,
     )
     assert [row is not None for row in found] == [True, True, False, False, False, False]
 
@@ -216,7 +222,9 @@ def test_nothing_is_known_inside_of_a_default() -> None:
     fields = (NodeField(name="id", node=1, presence=Presence.REQUIRED), inner)
     for rules, expected in (((), True), ((NodeRule(RuleOp.ALL_OR_NONE, (Operand((1, 0)),)),), False)):
         model = Node(kind=NodeKind.OBJECT, fields=fields, rules=rules)
-        (row,) = NativeRows(program_with([model, ANY_TEXT, *NODES]), ["", "a"]).read({"_id": "k"})
+        (row,) = NativeRows(program_with([model, ANY_TEXT, *NODES]), ["", "a"]).read(
+            {"_id": "k"}, rewritten=True
+        )
         assert (row is not None) is expected
 
 

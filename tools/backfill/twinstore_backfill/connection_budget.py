@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def copy_needs(jobs: int) -> str:
     """Return how many connections a copy needs of each side."""
-    source, target = jobs + 1, jobs + 3
+    # Each job may look at conflicting rows while its transaction is open.
+    source, target = jobs + 1, 2 * jobs + 3
     return (
         f"A copy with --jobs {jobs} needs up to {source} connections of the source and {target} of the target"
         f"{fewer_jobs_hint(jobs)}"

@@ -225,8 +225,28 @@ def _texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     if totals["quarantined"]:
         where = _see_file(result, out / QUARANTINE)
         yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
+    yield from _remarks(result)
     if not result.executed:
         yield "This was a dry run; nothing was written. Add --execute to copy."
+
+
+def _remarks(result: CopyResult) -> Iterator[str]:
+    """Yield what does not change the exit code."""
+    if found := result.totals.equivalences:
+        kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
+        yield (
+            f"Rows that both sides hold in a form that no copy writes, left as they are: {kinds}. With "
+            "--on-conflict overwrite they get their normal form."
+        )
+    if result.source_changes:
+        yield "The source changed during the copy:"
+        for item in result.source_changes:
+            before, after = (item[f"latest_{side}"] or "unknown" for side in ("before", "after"))
+            yield (
+                f"- {item['entity']}: {item['rows_before']:,} rows before, {item['rows_after']:,} after; "
+                f"latest change {before} before, {after} after"
+            )
+        yield "Stop all writers, then copy again with --on-conflict overwrite."
 
 
 def _failure(item: Mapping[str, object]) -> str:

@@ -156,19 +156,22 @@ class Limits:
         """Return the numbers of the finished ranges that must be processed again.
 
         Those are the ranges with conflicts, or with quarantined documents, when an earlier run stopped
-        because of them; those with conflicts if conflicts must be overwritten now; and those with
-        quarantined documents if these must be tried again.
+        because of them; those with conflicts or rows in another form if these must be overwritten now; and
+        those with quarantined documents if these must be tried again.
         """
         tallies = [
             (item.number, item.tally)
             for item in live
-            if item.tally is not None and (item.tally.conflicts or item.tally.quarantined)
+            if item.tally is not None
+            and (item.tally.conflicts or item.tally.quarantined or item.tally.equivalences)
         ]
         conflicts = _counts((number, tally.conflicts) for number, tally in tallies)
         quarantined = _counts((number, tally.quarantined) for number, tally in tallies)
         again: set[int] = set()
         if self._overwrite or sum(conflicts.values()) > self._max_conflicts:
             again |= conflicts.keys()
+        if self._overwrite:
+            again |= {number for number, tally in tallies if tally.equivalences}
         beyond = self._max_quarantine is not None and sum(quarantined.values()) > self._max_quarantine
         if beyond or self._retry:
             again |= quarantined.keys()

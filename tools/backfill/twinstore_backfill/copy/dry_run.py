@@ -170,6 +170,7 @@ class DryRun:
                 writer.write(reader.wanted(batch))
                 self._progress.advance(entity.name, len(batch))
                 del batch
-        tally = reader.tally(writer.outcome)
+            # Without a view of the target nothing conflicts.
+            tally = reader.tally(*self._rows.settled(view, self._target.bulk, entity, writer.outcome))
         self._totals.add(entity.name, tally)
         self._progress.count(entity.name, outcomes_of(tally))

@@ -38,6 +38,7 @@ from twinstore_backfill.copy.report import (
     outcomes_of,
     report_document,
 )
+from twinstore_backfill.copy.source_changes import source_changes, source_states
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.ignored import check_ignored
 from twinstore_backfill.outcome import UnknownJobError
@@ -160,15 +161,18 @@ class Copy:
             InterruptedRunError: a signal asked for the stop.
         """
         worker = worker_id()
+        before = source_states(self._rows, entities)
         try:
             job, lease = self._acquire_job(entities, as_of, worker)
             # From here on, because cutting a large source alone may take longer than a lease.
             with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
-                return self._copy_job(job, entities, worker, keeper, started)
+                result = self._copy_job(job, entities, worker, keeper, started)
         except StopRequestedError:
             # While it waited for another process.
             self._stop.raise_if_interrupted(RESUME)
             raise
+        changes = source_changes(before, source_states(self._rows, entities))
+        return replace(result, source_changes=tuple(changes))
 
     def _copy_job(
         self, job: CopyJob, entities: Sequence[Entity], worker: str, keeper: LeaseKeeper, started: datetime

@@ -19,6 +19,7 @@ from twinstore.fast.library import library
 from twinstore.fast.program import NoProgram, program_of
 from twinstore.fast.records import PackedBatch
 from twinstore.ledger import RangeTally
+from twinstore_backfill.copy.held_alike import settle_conflicts
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
 from twinstore_backfill.ignored import of_entity, top_names
 from twinstore_backfill.retention import REPEATED, is_meant, no_key
@@ -91,6 +92,17 @@ class SourceRows:
 
     def _decoded(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
         return self._lenient_reader.decode_leniently(entity, copyable_rows(entity, batch))
+
+    def settled(
+        self, view: BulkView, target: BulkPort, entity: Entity, outcome: ImportOutcome
+    ) -> tuple[ImportOutcome, Counter[str]]:
+        """Return an outcome without the conflicts that are none; see :func:`settle_conflicts`."""
+        if all(item.overwritten for item in outcome.conflicts):
+            return outcome, Counter()
+        with target.view() as there:
+            return settle_conflicts(
+                view, there, entity, outcome, of_entity(self._lenient_reader.ignored, entity)
+            )
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
@@ -199,7 +211,7 @@ class RangeReader:
             self.waiting += item.reason.startswith(UNIQUE_VALUE_TAKEN)
             self._quarantine(item.record, item.reason)
 
-    def tally(self, outcome: ImportOutcome) -> RangeTally:
+    def tally(self, outcome: ImportOutcome, equivalences: Mapping[str, int] | None = None) -> RangeTally:
         """Return what the range amounted to, and note what the target refused or has already.
 
         Raises:
@@ -219,6 +231,7 @@ class RangeReader:
             text_timestamp=dict(self._text_timestamp),
             torn_tail=dict(self._torn_tail),
             ignored=dict(self._ignored),
+            equivalences=dict(equivalences or {}),
         )
         # Before the commit: a driver that loses a record must not have its range called live.
         self._check_complete(tally)

@@ -16,7 +16,15 @@ from twinstore.ledger.ledger import MAX_DEATHS
 from twinstore.models import json_text
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.report.fast_path import FastPathReport
-from twinstore_backfill.report.model import Frozen, LeftOut, ReportKey, SideReport, SubsetReport, Tool
+from twinstore_backfill.report.model import (
+    Equivalence,
+    Frozen,
+    LeftOut,
+    ReportKey,
+    SideReport,
+    SubsetReport,
+    Tool,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +36,8 @@ if TYPE_CHECKING:
 
 REPORT_FILE: Final = "backfill-report.json"
 FORMAT: Final = "twinstore.backfill-report@1"
-COUNTS: Final = tuple(item.name for item in fields(RangeTally))
+EQUIVALENCES: Final = "equivalences"
+COUNTS: Final = tuple(item.name for item in fields(RangeTally) if item.name != EQUIVALENCES)
 # As many as of quarantine and conflicts; after a hundred the cause is elsewhere.
 SHOWN: Final = 100
 DIED: Final = f"its worker died {MAX_DEATHS} times; the next run tries it again"
@@ -112,6 +121,22 @@ class EntityCounts(Frozen):
     entity: str
     total: RowCounts
     tenants: tuple[TenantCounts, ...]
+
+
+class SourceChange(Frozen):
+    """An entity of the source that changed during the copy.
+
+    Attributes:
+        entity: its name.
+        rows_before, rows_after: its number of rows when the copy began and ended.
+        latest_before, latest_after: the highest instant of a last change; ``null`` if it is unknown.
+    """
+
+    entity: str
+    rows_before: int
+    rows_after: int
+    latest_before: str | None
+    latest_after: str | None
 
 
 class JobReport(Frozen):
@@ -248,6 +273,8 @@ class CopyReport(Frozen):
         job: the job; ``null`` in a dry run.
         totals: numbers of documents over all entities.
         entities: numbers by entity and tenant, in copy order.
+        equivalences: unchanged rows that both sides hold in a form that no copy writes, by kind.
+        source_changes: entities of the source that changed meanwhile.
         left_out: entities that are not copied.
         failed_ranges, quarantine: what was not copied.
         conflicts: rows that the target has with other content.
@@ -273,6 +300,8 @@ class CopyReport(Frozen):
     job: JobReport | None
     totals: RowCounts
     entities: tuple[EntityCounts, ...]
+    equivalences: tuple[Equivalence, ...] = ()
+    source_changes: tuple[SourceChange, ...] = ()
     left_out: tuple[LeftOut, ...]
     failed_ranges: FailedRangeList
     quarantine: QuarantineList
@@ -319,9 +348,11 @@ class Totals:
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+        self.equivalences = Counter[str]()
 
     def add(self, entity: str, tally: RangeTally) -> None:
         """Add the tally of a range."""
+        self.equivalences.update(tally.equivalences)
         for name in COUNTS:
             counts: Mapping[str, int] = getattr(tally, name)
             for tenant, count in counts.items():
@@ -397,6 +428,7 @@ class CopyResult:
     conflicts: Sequence[Mapping[str, object]] = ()
     failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
     left_out: Sequence[Mapping[str, object]] = ()
+    source_changes: Sequence[Mapping[str, object]] = ()
     # The selection, if it was a part of the rows.
     subset: Mapping[str, object] | None = None
     fast_path: FastPathReport | None = None
@@ -456,6 +488,10 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "job": result.job,
         "totals": _shown(totals),
         "entities": result.totals.document(result.entities),
+        "equivalences": [
+            {"name": name, "documents": count} for name, count in sorted(result.totals.equivalences.items())
+        ],
+        "source_changes": list(result.source_changes),
         "left_out": list(result.left_out),
         "failed_ranges": {"count": result.failed.count, "shown": result.failed.shown},
         "quarantine": {"count": totals["quarantined"], "shown": _first(result.quarantine)},

@@ -218,7 +218,7 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
             # Or it would stay in memory while the next is read.
             del batch
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
-        tally = reader.tally(writer.flush())
+        tally = reader.tally(*rows.settled(view, context.target, entity, writer.flush()))
         # In the transaction of the rows: after a crash either both are there or neither is.
         ledger.store_lines(writer.access, claim, lines.quarantined(), lines.conflicts(), more=lines.stored)
         # Last of the writes: it locks the row of the range, for which others should wait no longer than a

@@ -256,6 +256,38 @@ def smoke_check(target: Store) -> Check:
     return listed_check("C6", test.title, "fail" if problems else "pass", summary, problems)
 
 
+def held_warnings(target: Store) -> tuple[str, ...]:
+    """Name what is held on the target, which a cut-over would have to wait for; nothing is acquired."""
+    # The description of a module names its smoke test and its storage together.
+    test = cast("SmokeTest[AnyStorage] | None", module_spec(target.module).smoke_test)
+    return () if test is None or test.held is None else tuple(test.held(target.storage))
+
+
+def expired_warnings(entities: Sequence[EntityReport], removed: AbstractSet[str]) -> tuple[str, ...]:
+    """Say what the service shows of expired rows of the target; ``removed``: entities with a TTL there."""
+    return tuple(
+        f"expired rows of {item.entity} in the target: {item.counts.expired_target:,}{_surplus(item)}; the "
+        f"service shows them until {BY_TTL if item.entity in removed else BY_PURGE} removes them"
+        for item in entities
+        if item.counts.expired_target
+    )
+
+
+BY_TTL: Final = "the TTL index of the target"
+BY_PURGE: Final = "`twinstore purge --execute`"
+
+
+def _surplus(entity: EntityReport) -> str:
+    """Return which tenants have more expired rows in the target than in the source."""
+    more = {
+        shown(item.tenant): item.counts.expired_target - item.counts.expired_source
+        for item in entity.tenants
+        if item.counts.expired_target > item.counts.expired_source
+    }
+    named = [f"{tenant} {count:,}" for tenant, count in list(more.items())[:SHOWN]]
+    return f", more than in the source for {', '.join(named)}" if named else ""
+
+
 def decode_check(entities: Sequence[EntityReport]) -> Check:
     """C7: every document can be read; what never reached the target leaves the proof open."""
     bad = [
@@ -322,12 +354,16 @@ def direction_warnings(options: VerifyOptions, context: VerifyContext) -> tuple[
 
 
 def next_step(
-    verdict: Verdict, options: VerifyOptions, context: VerifyContext, checks: Sequence[Check]
+    verdict: Verdict,
+    options: VerifyOptions,
+    context: VerifyContext,
+    checks: Sequence[Check],
+    append_only: Sequence[str] = (),
 ) -> str:
-    """Say what to do now."""
+    """Say what to do now; ``append_only`` are the entities of that kind with rows that are wrong."""
     match verdict:
         case "FAIL":
-            return _after_failure(options, checks)
+            return f"{_after_failure(options, checks)}{_append_only(append_only)}"
         case "INCONCLUSIVE":
             return "Resolve what the reasons list, then verify again in full."
         case "PARTIAL" if options.only is not None:
@@ -349,6 +385,15 @@ def _after_failure(options: VerifyOptions, checks: Sequence[Check]) -> str:
     return (
         "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson names "
         "and, with `--delete-extra`, removes those that the source does not have. Then verify again in full."
+    )
+
+
+def _append_only(entities: Sequence[str]) -> str:
+    if not entities:
+        return ""
+    return (
+        f" Rows of {', '.join(entities)} are append-only: `repair` replaces them only while the role of the "
+        "target may delete them."
     )
 
 

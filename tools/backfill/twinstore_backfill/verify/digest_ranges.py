@@ -203,7 +203,7 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         self._readings.append(reading)
         self._read_ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
         source, target = self._context.source.bulk, self._context.target.bulk
-        accepts = RowExpectation(entity, of_entity(self._context.ignored, entity)).accepts
+        accepts = RowExpectation(entity, of_entity(self._context.ignored, entity)).is_normal
         # Each row with another one is named, and only a comparison of the rows does that.
         ignored = top_names(self._context.ignored, entity, with_reason=True)
         # Once is enough, and best by the side that hardly has to ask.

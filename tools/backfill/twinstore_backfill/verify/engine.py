@@ -62,7 +62,9 @@ from twinstore_backfill.verify.checks import (
     count_check,
     decode_check,
     direction_warnings,
+    expired_warnings,
     grouped,
+    held_warnings,
     ignored_reports,
     list_checks,
     lists_skipped,
@@ -239,6 +241,8 @@ class Verification:
         )
         module = self._context.target.module
         smoke, schema = check_target(self._context.target, self._progress)
+        self._warnings += held_warnings(self._context.target)
+        self._warnings += expired_warnings(self._entities, self._context.server_ttls.target.keys())
         self.checks = [
             skipped("C1", "counts", A_PART) if part else count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
@@ -347,6 +351,8 @@ class Verification:
     def report(self, entities: Sequence[Entity], as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""
         options, shares = self._options, self._shares
+        wrong = {item.entity for item in self._entities if item.result == "fail"}
+        append_only = [item.name for item in entities if item.append_only and item.name in wrong]
         verdict = verdict_of(self.checks, options)
         ready = verdict in READY and not (already_switched(options, self._context) and not options.approval)
         code = EXITS[verdict]
@@ -384,7 +390,7 @@ class Verification:
             reasons=reasons(self.checks),
             warnings=self._warnings,
             ignored=ignored_reports(options),
-            next_step=next_step(verdict, options, self._context, self.checks),
+            next_step=next_step(verdict, options, self._context, self.checks, append_only),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=approval(options),
             checks=tuple(self.checks),

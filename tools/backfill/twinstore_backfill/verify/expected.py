@@ -21,14 +21,14 @@ import pydantic_core
 from twinstore.bulk.normal_form import marker_not_normal
 from twinstore.bulk.port import Record
 from twinstore.bulk.release import fence_in, released
-from twinstore.bulk.rows import MARK, NO_ADDITIONAL_VALUES, NUMBERS, has_marks, unmarked
+from twinstore.bulk.rows import MARK, NO_ADDITIONAL_VALUES, NUMBERS, content_without, has_marks, unmarked
 from twinstore.catalog.tenancy import Tenant
 from twinstore.models import json_text
 from twinstore.models.canonical import CanonicalModel, describe_failure, schema_validator
 from twinstore.models.fields import parse_timestamp
 from twinstore.models.json_text import LARGE_TEXT, format_timestamp
 from twinstore.models.shapes import Kind, lossy_map, omitted_values
-from twinstore_backfill.ignored import without
+from twinstore_backfill.ignored import top_names, without
 from twinstore_backfill.verify.findings import INDEX
 
 if TYPE_CHECKING:
@@ -285,6 +285,7 @@ class RowExpectation:
         self._entity = entity
         self._ignored = tuple(item.path for item in ignored)
         self._approved = {".".join(("doc", *item.path)): item.reason is not None for item in ignored}
+        self._dropped = top_names(ignored, entity, with_reason=True)
         self._identity = tuple(entity.identity.items())
         self._left_out = omitted_values(entity.model)
         # Without the classmethod around it, which costs as much again on small documents.
@@ -292,29 +293,33 @@ class RowExpectation:
         self.has_additional_values = bool(entity.derived or entity.beside)
 
     def accepts(self, content: bytes) -> bool:
-        """Whether the decoder of the service accepts a row that has no marks; the way for equal rows."""
-        if content.endswith(NO_STORAGE) and not self._entity.storage and len(content) < LARGE_TEXT:
-            try:
-                self._validator.validate_json(
-                    content[len(DOC) : -len(NO_STORAGE)], by_alias=True, by_name=False
-                )
-            except pydantic.ValidationError:
-                return False
-            return True
-        try:
-            model, markers = self._accepted(content)
-        except ValueError:
+        """Whether the decoder of the service accepts a row that has no marks."""
+        return self._accepted(content) is not None
+
+    def is_normal(self, content: bytes) -> bool:
+        """Whether a row that has no marks is one that a copy stores as it is; the way for equal rows."""
+        accepted = self._accepted(content)
+        if accepted is None:
             return False
-        return not self._entity.storage or marker_not_normal(self._entity, markers, model) is None
+        model, markers = accepted
+        return json_text.dumps_sorted({"doc": model.wire(), "storage": markers}) == content
 
-    def _accepted(self, content: bytes) -> tuple[CanonicalModel, Mapping[str, object]]:
-        """Return model and markers of what has no marks; the values they are made of are forgotten.
+    def _accepted(self, content: bytes) -> tuple[CanonicalModel, Mapping[str, object]] | None:
+        """Return model and markers of what has no marks, ``None`` if no service could read it.
 
-        Raises:
-            ValueError: no service could read it.
+        The values they are made of are forgotten.
         """
-        value = parts_of(content)
-        return self._model(value["doc"]), self._markers(value["storage"])
+        try:
+            if content.endswith(NO_STORAGE) and not self._entity.storage and len(content) < LARGE_TEXT:
+                text = content[len(DOC) : -len(NO_STORAGE)]
+                return self._validator.validate_json(text, by_alias=True, by_name=False), {}
+            value = parts_of(content)
+            model, markers = self._model(value["doc"]), self._markers(value["storage"])
+        except ValueError:
+            return None
+        if self._entity.storage and marker_not_normal(self._entity, markers, model) is not None:
+            return None
+        return model, markers
 
     def of(self, row: ScanRow) -> Expected | Refused:
         """Return what a copy stores for a source row, or why it goes to quarantine."""
@@ -370,11 +375,16 @@ class RowExpectation:
     def of_pair(self, source: ScanRow, target: ScanRow) -> Expected | Refused:
         """Return what a copy leaves of a row of the target, or makes of it.
 
-        That is what it stores in an empty target, but for rows that are released: of these the fence alone
-        counts where the service can read the row, and a higher one stays.
+        That is what it stores in an empty target, but for two kinds of rows. What both stores hold alike it
+        leaves in a form that it does not write itself. Of rows that are released the fence alone counts where
+        the service can read the row, and a higher one stays.
         """
         expected = self.of(source)
-        if isinstance(expected, Refused) or self._entity.release is None:
+        if isinstance(expected, Refused) or expected.content == target.content:
+            return expected
+        if self.is_held_alike(source, target):
+            return replace(expected, content=target.content)
+        if self._entity.release is None:
             return expected
         wanted, stored = (fence_in(self._entity, content) for content in (expected.content, target.content))
         if wanted is None or stored is None or not self._is_readable(target.content):
@@ -382,6 +392,15 @@ class RowExpectation:
         document = parts_of(target.content)
         document["doc"][self._entity.release.fence] = max(wanted, stored)
         return replace(expected, content=json_text.dumps_sorted(document), beside=orjson.loads(target.beside))
+
+    def kept(self, row: ScanRow) -> bytes:
+        """Return the content of a source row without what may be lost at its top."""
+        return content_without(row.content, self._dropped) if self._dropped else row.content
+
+    def is_held_alike(self, source: ScanRow, target: ScanRow) -> bool:
+        """Whether a target has what the source has, but for what may be lost, and a service can read it."""
+        content = self.kept(source)
+        return content == target.content and self._is_readable(content)
 
     def _is_readable(self, content: bytes) -> bool:
         return not has_marks(content) and self.accepts(content)

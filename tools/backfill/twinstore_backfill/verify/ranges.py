@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from twinstore.bulk.release import copyable_rows
-from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, content_without, has_marks
+from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, has_marks
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.errors import TwinstoreError
 from twinstore.models import json_text
-from twinstore_backfill.ignored import content_without_fields, top_names
+from twinstore_backfill.ignored import content_without_fields
 from twinstore_backfill.report.texts import IGNORED_FIELD
 from twinstore_backfill.retention import REPEATED, instant_in, is_expired, is_meant, no_key
 from twinstore_backfill.subset import EVERYTHING, Subset
@@ -131,7 +131,6 @@ class RowComparison:
         self._work = work
         self._cutoff = work.cutoff
         self._expectation = RowExpectation(work.entity, work.ignored)
-        self._ignored = top_names(work.ignored, work.entity, with_reason=True)
         self._queried_fields = queried_fields(work.entity)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
         self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
@@ -226,44 +225,32 @@ class RowComparison:
         return True
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
-        kept = self._kept(source)
-        if kept.content == target.content and not has_marks(kept.content):
+        content = self._expectation.kept(source)
+        is_equal = content == target.content
+        if is_equal:
             # Once is enough: judging takes a multiple of it.
-            target.content = kept.content
-            self._as_stored(source, kept, target)
+            target.content = content
+        if is_equal and self._is_plain(target) and self._expectation.is_normal(content):
+            self._equal(source, content)
         else:
             self._compare_forms(source, target)
 
-    def _kept(self, source: ScanRow) -> ScanRow:
-        """Return a row without what may be lost at its top: it is judged as if it never had it."""
-        if not self._ignored:
-            return source
-        content = content_without(source.content, self._ignored)
-        return source if content == source.content else replace(source, content=content)
+    def _is_plain(self, row: ScanRow) -> bool:
+        """Whether the content of a row is all that decides about it."""
+        additional = self._expectation.has_additional_values or row.beside != NO_ADDITIONAL_VALUES
+        return not additional and not has_marks(row.content)
 
-    def _as_stored(self, source: ScanRow, kept: ScanRow, target: ScanRow) -> None:
-        """Count a row that both stores hold alike, but for what is ignored in the source."""
-        if self._expectation.has_additional_values or target.beside != NO_ADDITIONAL_VALUES:
-            expected = self._expectation.of(kept)
-            if isinstance(expected, Expected) and not additional_values_match(expected, target):
-                self._different(source, target, expected)
-                return
-            accepted = isinstance(expected, Expected) and not expected.changes
-        else:
-            accepted = self._expectation.accepts(kept.content)
-        if not accepted:
-            # Also of what is ignored: a copy would have dropped it.
-            self._compare_forms(source, target)
-            return
+    def _equal(self, source: ScanRow, content: bytes) -> None:
+        """Count a row that both stores hold as a copy stores it, but for what is ignored in the source."""
         result = self.result.tenants[source.label]
-        number = document_number(kept.content)
+        number = document_number(content)
         result.source.add(number)
         result.target.add(number)
         result.counts["equal"] += 1
-        result.equivalences.update(() if kept is source else (IGNORED,))
+        result.equivalences.update(() if content is source.content else (IGNORED,))
 
     def _compare_forms(self, source: ScanRow, target: ScanRow) -> None:
-        """Count a row that the source holds in another form than a copy, or the target in a wrong one."""
+        """Count a row that a side holds in another form than a copy writes, or the target in a wrong one."""
         expected = self._expectation.of_pair(source, target)
         if isinstance(expected, Expected):
             if expected.content == target.content and additional_values_match(expected, target):

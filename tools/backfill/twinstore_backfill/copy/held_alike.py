@@ -1,0 +1,63 @@
+"""Rows that both stores hold alike, in a form that no copy writes: a copy leaves them, without a conflict.
+
+The scans and rules of a verification decide, so that both count the same rows under the same equivalences.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from twinstore.bulk.port import BulkView, ImportOutcome
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore_backfill.ignored import IgnoredPath
+
+# All of them are in memory, of both sides, and each may be as large as a document may be.
+KEYS_AT_ONCE: Final = 10
+
+
+def settle_conflicts(
+    source: BulkView,
+    target: BulkView,
+    entity: Entity,
+    outcome: ImportOutcome,
+    ignored: Sequence[IgnoredPath] = (),
+) -> tuple[ImportOutcome, Counter[str]]:
+    """Return an outcome in which such rows are unchanged, and how many rows have each equivalence."""
+    keys = [item.key for item in outcome.conflicts if not item.overwritten]
+    found = dict(_kinds(source, target, RowExpectation(entity, ignored), entity, keys))
+    left = tuple(item for item in outcome.conflicts if item.overwritten or item.key not in found)
+    alike = Counter(item.label for item in outcome.conflicts if not item.overwritten and item.key in found)
+    settled = replace(outcome, conflicts=left, unchanged=Counter(outcome.unchanged) + alike)
+    return settled, Counter(kind for kinds in found.values() for kind in kinds)
+
+
+def _kinds(
+    source: BulkView, target: BulkView, expectation: RowExpectation, entity: Entity, keys: Sequence[Key]
+) -> Iterator[tuple[Key, set[str]]]:
+    """Yield the key of each such row, and what a copy would store otherwise."""
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        some = keys[start : start + KEYS_AT_ONCE]
+        # A source without our indexes may have several rows of one key.
+        rows: defaultdict[Key | None, list[ScanRow]] = defaultdict(list)
+        for row in source.rows_of(entity, some):
+            rows[row.key].append(row)
+        for stored in target.rows_of(entity, some):
+            kinds = [_kinds_of(expectation, row, stored) for row in rows[stored.key]]
+            if stored.key is not None and len(kinds) == 1 and kinds[0]:
+                yield stored.key, kinds[0]
+
+
+def _kinds_of(expectation: RowExpectation, row: ScanRow, stored: ScanRow) -> set[str]:
+    expected = expectation.of_pair(row, stored) if expectation.is_held_alike(row, stored) else None
+    if not isinstance(expected, Expected) or not additional_values_match(expected, stored):
+        return set()
+    return {change.kind for change in expected.changes}
