@@ -134,8 +134,10 @@ def test_a_limit_below_one_is_refused(limit: int) -> None:
         build_query("runs", scope=TENANT, where=(), order=queries.OLDEST_RUNS, limit=limit, maximum=10)
 
 
-def test_a_limit_above_the_maximum_is_reduced() -> None:
-    assert queries.runs(TENANT, RunQueryOptions(limit=10_000)).limit == 200
+def test_a_limit_above_the_maximum_is_refused_with_the_maximum() -> None:
+    assert queries.runs(TENANT, RunQueryOptions(limit=200)).limit == 200
+    with pytest.raises(ValidationError, match="from 1 to 200, not 201"):
+        queries.runs(TENANT, RunQueryOptions(limit=201))
 
 
 def test_a_page_that_ends_with_the_list_has_no_token_and_one_row_more_gives_one() -> None:

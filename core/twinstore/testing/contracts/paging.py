@@ -178,13 +178,15 @@ class PagingContract(Contract):
     @each_listing
     def test_a_page_shows_no_more_than_its_limit(self, workspace: Workspace, listing: Listing) -> None:
         listing.fill(workspace, DISORDER[:4])
-        for limit, shown in ((1, 1), (3, 3), (4, 4), (5, 4), (10**9, 4)):
+        for limit, shown in ((1, 1), (3, 3), (4, 4), (5, 4)):
             page = listing.page(workspace.storage, workspace.tenant, limit, None)
             assert (len(page), page.next_page_token is None) == (shown, limit >= 4)
 
     @each("listing", lambda kit: [*kit.listings(), *kit.system_listings()])
-    def test_a_page_of_less_than_one_is_refused(self, workspace: Workspace, listing: Listing) -> None:
-        for limit in (0, -1, True, False, 1.5, "1", None):
+    def test_a_page_of_less_than_one_or_of_too_many_is_refused(
+        self, workspace: Workspace, listing: Listing
+    ) -> None:
+        for limit in (0, -1, 10**9, 2**64, True, False, 1.5, "1", None):
             with pytest.raises(ValidationError, match="limit"):
                 listing.page(workspace.storage, workspace.tenant, limit, None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
 
