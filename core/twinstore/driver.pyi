@@ -255,7 +255,6 @@ from twinstore.models.json_text import DEEPEST as DEEPEST
 from twinstore.models.json_text import LARGE_TEXT as LARGE_TEXT
 from twinstore.models.json_text import JsonObject as JsonObject
 from twinstore.models.json_text import JsonValue as JsonValue
-from twinstore.models.json_text import JsonValueError as JsonValueError
 from twinstore.models.json_text import checked_number as checked_number
 from twinstore.models.json_text import dumps as dumps
 from twinstore.models.json_text import dumps_pretty as dumps_pretty
@@ -436,7 +435,6 @@ __all__: list[str] = [
     "JobState",
     "JsonObject",
     "JsonValue",
-    "JsonValueError",
     "Key",
     "KeyPart",
     "KeyRange",
