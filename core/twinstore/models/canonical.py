@@ -114,9 +114,9 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
         try:
             return cls.model_validate(values)
         except pydantic.ValidationError:
-            # By wire name, so that the error has the names that a client sends.
             shown = {name: info.serialization_alias or name for name, info in cls.model_fields.items()}
-            return cls.model_validate({shown.get(name, name): value for name, value in values.items()})
+        # Again by wire name, so that the error has the names that a client sends.
+        return cls.model_validate({shown.get(name, name): value for name, value in values.items()})
 
     def wire(self) -> dict[str, object]:
         """Return the properties by wire name in canonical order; optional nulls are omitted.

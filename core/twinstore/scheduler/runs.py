@@ -289,6 +289,55 @@ class RunRepository(Protocol):
         """
         ...
 
+    def start(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        """Move a queued run to ``running``; return it. Atomic with the summary of its schedule.
+
+        Repeated call, also at another instant: nothing changes.
+
+        Raises:
+            NotFoundError: the run is unknown or foreign.
+            InvalidTransitionError: it is neither queued nor running.
+            ValidationError: ``now`` is before its ``created_at``.
+        """
+        ...
+
+    def complete(self, tenant_id: str, run_id: str, now: datetime, *, stats: RunStats | None = None) -> Run:
+        """Move a running run, or a planned one without work, to ``completed``; return it.
+
+        ``stats=None`` keeps the counters. Atomic with the summary of its schedule.
+        Repeated call with equal arguments: nothing changes.
+
+        Raises:
+            NotFoundError: the run is unknown or foreign.
+            InvalidTransitionError: the state machine forbids the move.
+            ValidationError: ``now`` is before its start or ``created_at``, or a counter falls.
+        """
+        ...
+
+    def fail(self, tenant_id: str, run_id: str, now: datetime, error: str) -> Run:
+        """End a run in state ``error``; return it. Atomic with the summary of its schedule.
+
+        Repeated call with equal arguments: nothing changes.
+
+        Raises:
+            NotFoundError: the run is unknown or foreign.
+            InvalidTransitionError: it ended before, otherwise.
+            ValidationError: ``error`` is blank, or ``now`` is before its start or ``created_at``.
+        """
+        ...
+
+    def cancel(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        """Cancel a run that has not ended; return it. Atomic with the summary of its schedule.
+
+        Repeated call with equal arguments: nothing changes.
+
+        Raises:
+            NotFoundError: the run is unknown or foreign.
+            InvalidTransitionError: it ended before, otherwise.
+            ValidationError: ``now`` is before its start or ``created_at``.
+        """
+        ...
+
     def get_pending_runs(
         self, tenant_id: str, *, limit: int = 200, page_token: str | None = None
     ) -> Page[Run]:

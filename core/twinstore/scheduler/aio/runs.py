@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from twinstore.access.paging import Page
     from twinstore.scheduler.enums import RunState
-    from twinstore.scheduler.runs import Run, RunQueryOptions
+    from twinstore.scheduler.runs import Run, RunQueryOptions, RunStats
 
 
 __all__ = ["AsyncRunRepository"]
@@ -40,6 +40,24 @@ class AsyncRunRepository(Awaited[RunRepository]):
     async def update(self, run: Run, *, expected_state: RunState | None = None) -> bool:
         """Replace the stored run if the move is allowed; the check and the write are one atomic step."""
         return await self._threads.run(self._sync.update, run, expected_state=expected_state)
+
+    async def start(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        """Move a queued run to ``running``; return it. Atomic with the summary of its schedule."""
+        return await self._threads.run(self._sync.start, tenant_id, run_id, now)
+
+    async def complete(
+        self, tenant_id: str, run_id: str, now: datetime, *, stats: RunStats | None = None
+    ) -> Run:
+        """Move a running run, or a planned one without work, to ``completed``; return it."""
+        return await self._threads.run(self._sync.complete, tenant_id, run_id, now, stats=stats)
+
+    async def fail(self, tenant_id: str, run_id: str, now: datetime, error: str) -> Run:
+        """End a run in state ``error``; return it. Atomic with the summary of its schedule."""
+        return await self._threads.run(self._sync.fail, tenant_id, run_id, now, error)
+
+    async def cancel(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        """Cancel a run that has not ended; return it. Atomic with the summary of its schedule."""
+        return await self._threads.run(self._sync.cancel, tenant_id, run_id, now)
 
     async def get_pending_runs(
         self, tenant_id: str, *, limit: int = 200, page_token: str | None = None

@@ -49,7 +49,9 @@ class FilteredListContract(SchedulerCases):
             with pytest.raises(ValidationError, match="token"):
                 workspace.storage.runs.list(workspace.tenant, options)
 
-    def test_a_page_has_a_default_and_a_maximum_above_which_it_is_refused(self, workspace: SchedulerWorkspace) -> None:
+    def test_a_page_has_a_default_and_a_maximum_above_which_it_is_refused(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         for number in range(201):
             workspace.storage.run_summaries.upsert(workspace.summary(f"{number:03}"))
         assert len(workspace.storage.run_summaries.list(workspace.tenant)) == 50
