@@ -28,6 +28,7 @@ from twinstore.access.paging import SortKey as SortKey
 from twinstore.access.paging import SortValue as SortValue
 from twinstore.access.paging import UndecodableRow as UndecodableRow
 from twinstore.access.paging import decode_token as decode_token
+from twinstore.access.paging import each as each
 from twinstore.access.paging import encode_token as encode_token
 from twinstore.access.protocol import UNSET as UNSET
 from twinstore.access.protocol import Access as Access
@@ -578,6 +579,7 @@ __all__: list[str] = [
     "duplicate_id",
     "duplicate_value",
     "duration_argument",
+    "each",
     "encode",
     "encode_token",
     "every_row",

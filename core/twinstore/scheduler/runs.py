@@ -268,6 +268,10 @@ class RunRepository(Protocol):
         """
         ...
 
+    def count(self, tenant_id: str, options: RunQueryOptions | None = None) -> int:
+        """Return how many runs all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def create(self, run: Run) -> Run:
         """Insert a new run; return it. Repeated call: ``DuplicateError``.
 
@@ -375,6 +379,13 @@ class RunRepository(Protocol):
             NotFoundError: the origin is unknown or foreign.
             InvalidTransitionError: the origin is not terminal.
             DuplicateError: ``new_run_id`` exists.
+        """
+        ...
+
+    def delete(self, tenant_id: str, run_id: str) -> bool:
+        """Remove one run with its log, in whatever state. Absent, foreign or repeated: false. Atomic.
+
+        The summary of its schedule keeps it until :meth:`RunSummaryService.rebuild`.
         """
         ...
 

@@ -173,6 +173,10 @@ class ScheduleRepository(Protocol):
         """
         ...
 
+    def count(self, tenant_id: str, options: ScheduleQueryOptions | None = None) -> int:
+        """Return how many schedules all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def upsert(self, schedule: Schedule, *, expected_updated_at: datetime | None = None) -> Schedule:
         """Insert a schedule, or replace the caller's own one; return what is stored.
 

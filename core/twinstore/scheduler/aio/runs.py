@@ -33,6 +33,10 @@ class AsyncRunRepository(Awaited[RunRepository]):
         """Return a page of runs."""
         return await self._threads.run(self._sync.list, tenant_id, options)
 
+    async def count(self, tenant_id: str, options: RunQueryOptions | None = None) -> int:
+        """Return how many runs all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, tenant_id, options)
+
     async def create(self, run: Run) -> Run:
         """Insert a new run; return it. Repeated call: ``DuplicateError``."""
         return await self._threads.run(self._sync.create, run)
@@ -88,6 +92,10 @@ class AsyncRunRepository(Awaited[RunRepository]):
         return await self._threads.run(
             self._sync.retry, tenant_id, run_id, requested_by, now, new_run_id=new_run_id
         )
+
+    async def delete(self, tenant_id: str, run_id: str) -> bool:
+        """Remove one run with its log, in whatever state. Absent, foreign or repeated: false. Atomic."""
+        return await self._threads.run(self._sync.delete, tenant_id, run_id)
 
     async def purge_finished(
         self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500

@@ -44,6 +44,10 @@ class Runs(Repository, RunRepository):
         return self._page(RUNS, queries.runs(self._admit(tenant_id), options))
 
     @override
+    def count(self, tenant_id: str, options: RunQueryOptions | None = None) -> int:
+        return self._count(RUNS, queries.runs(self._admit(tenant_id), options))
+
+    @override
     def create(self, run: Run) -> Run:
         run = self._model(run, Run, "run")
         scope = self._admit(run.tenant_id)
@@ -141,6 +145,10 @@ class Runs(Repository, RunRepository):
         origin = self._required(self._get(RUNS, scope, (key,)), RUNS, key)
         run = rules.retried(origin, actor, instant, new_key)
         return self._access.insert(RUNS, scope, Row(run)).model
+
+    @override
+    def delete(self, tenant_id: str, run_id: str) -> bool:
+        return self._remove(RUNS, self._admit(tenant_id), (id_argument(run_id, "run_id"),))
 
     @override
     def purge_finished(self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500) -> int:

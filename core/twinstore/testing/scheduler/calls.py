@@ -242,6 +242,8 @@ TENANT_CALLS: Final = (
     called("runs.fail", lambda s, t, h: s.runs.fail(t, h.run.id, at(9), "x"), NotFoundError),
     called("runs.cancel", lambda s, t, h: s.runs.cancel(t, h.run.id, at(9)), NotFoundError),
     called("runs.retry", lambda s, t, h: s.runs.retry(t, h.run.id, "x", at()), NotFoundError),
+    called("runs.delete", lambda s, t, h: s.runs.delete(t, h.run.id), answer=False),
+    called("run_summaries.delete", lambda s, t, h: s.run_summaries.delete(t, h.schedule.id), answer=False),
     called("runs.purge_finished", lambda s, t, _: s.runs.purge_finished(at(9999), tenant_id=t), 0),
     called(
         "execution_logs.append",

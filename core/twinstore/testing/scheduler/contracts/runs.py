@@ -216,6 +216,8 @@ class RunRepositoryContract(SchedulerCases):
         )
         assert listed(workspace, created_after=at(1), created_before=at(4)) == ["3", "2"]
         assert listed(workspace, states=[RunState.RUNNING]) == []
+        some = RunQueryOptions(states=[RunState.QUEUED], schedule_id="s-1", limit=1)
+        assert workspace.storage.runs.count(workspace.tenant, some) == 2
         assert listed(workspace, created_after=at(4), created_before=at(1)) == []
 
     def test_bounds_are_compared_to_the_millisecond(self, workspace: SchedulerWorkspace) -> None:
@@ -241,6 +243,19 @@ class RunRepositoryContract(SchedulerCases):
         ):
             with pytest.raises(ValidationError):
                 listed(workspace, **options)
+
+    @pytest.mark.parametrize("state", RunState)
+    def test_a_run_is_removed_with_its_log_in_any_state(
+        self, workspace: SchedulerWorkspace, state: RunState
+    ) -> None:
+        runs, tenant = workspace.storage.runs, workspace.tenant
+        gone, kept = in_state(workspace, state), in_state(workspace, state, "b")
+        for run in (gone, kept):
+            workspace.storage.execution_logs.append(unnumbered(run, "a"))
+        assert runs.delete(workspace.foreign, gone.id) is False
+        assert [runs.delete(tenant, f" {gone.id} ") for _ in range(2)] == [True, False]
+        assert (workspace.count(RUNS), workspace.count(EXECUTION_LOGS)) == (1, 1)
+        assert runs.get(tenant, kept.id) == kept
 
     def test_something_that_is_no_run_is_refused(self, workspace: SchedulerWorkspace) -> None:
         for call in (workspace.storage.runs.create, workspace.storage.runs.update):
