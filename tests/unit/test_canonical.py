@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any
@@ -311,10 +312,11 @@ def test_a_refused_value_begins_with_its_rule_under_the_name_that_a_client_sends
     schedule = make_schedule("acme", "s")
     broken = {**schedule.wire(), "cronExpression": "daily", "timezone": "Mars"}
     del broken["whenCron"]
-    for call, name in (
-        (lambda: Schedule.model_validate(broken), "cronExpression"),
-        (lambda: schedule.evolve(when_cron="daily", timezone="Mars"), "whenCron"),
-    ):
+    calls: dict[str, Callable[[], Schedule]] = {
+        "cronExpression": lambda: Schedule.model_validate(broken),
+        "whenCron": lambda: schedule.evolve(when_cron="daily", timezone="Mars"),
+    }
+    for name, call in calls.items():
         with pytest.raises(pydantic.ValidationError) as caught:
             call()
         shown = {problem["loc"]: problem["msg"] for problem in caught.value.errors()}
