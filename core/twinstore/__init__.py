@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from twinstore.runtime import moved_modules
 
 if TYPE_CHECKING:
-    from twinstore.access.paging import Page
+    from twinstore.access.paging import Page, each
     from twinstore.clock import Clock, ManualClock, SystemClock
     from twinstore.config import Settings, load_settings
     from twinstore.errors import (
@@ -82,6 +82,7 @@ __all__ = [
     "UnsupportedCapabilityError",
     "ValidationError",
     "__version__",
+    "each",
     "load_settings",
     "open_storage",
 ]
@@ -99,6 +100,7 @@ else:
         "Settings": "config",
         "load_settings": "config",
         "Page": "access.paging",
+        "each": "access.paging",
         "SessionFactory": "storage.module",
         "Storage": "storage.open",
         "open_storage": "storage.open",

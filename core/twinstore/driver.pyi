@@ -28,6 +28,7 @@ from twinstore.access.paging import SortKey as SortKey
 from twinstore.access.paging import SortValue as SortValue
 from twinstore.access.paging import UndecodableRow as UndecodableRow
 from twinstore.access.paging import decode_token as decode_token
+from twinstore.access.paging import each as each
 from twinstore.access.paging import encode_token as encode_token
 from twinstore.access.protocol import UNSET as UNSET
 from twinstore.access.protocol import Access as Access
@@ -257,7 +258,6 @@ from twinstore.models.json_text import DEEPEST as DEEPEST
 from twinstore.models.json_text import LARGE_TEXT as LARGE_TEXT
 from twinstore.models.json_text import JsonObject as JsonObject
 from twinstore.models.json_text import JsonValue as JsonValue
-from twinstore.models.json_text import JsonValueError as JsonValueError
 from twinstore.models.json_text import checked_number as checked_number
 from twinstore.models.json_text import dumps as dumps
 from twinstore.models.json_text import dumps_pretty as dumps_pretty
@@ -438,7 +438,6 @@ __all__: list[str] = [
     "JobState",
     "JsonObject",
     "JsonValue",
-    "JsonValueError",
     "Key",
     "KeyPart",
     "KeyRange",
@@ -583,6 +582,7 @@ __all__: list[str] = [
     "duplicate_id",
     "duplicate_value",
     "duration_argument",
+    "each",
     "encode",
     "encode_token",
     "every_row",

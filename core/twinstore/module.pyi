@@ -18,6 +18,7 @@ from twinstore.access.paging import SortKey as SortKey
 from twinstore.access.paging import SortValue as SortValue
 from twinstore.access.paging import UndecodableRow as UndecodableRow
 from twinstore.access.paging import decode_token as decode_token
+from twinstore.access.paging import each as each
 from twinstore.access.paging import encode_token as encode_token
 from twinstore.access.protocol import UNSET as UNSET
 from twinstore.access.protocol import Access as Access
@@ -397,6 +398,7 @@ __all__: list[str] = [
     "describe_failure",
     "digits",
     "duration_argument",
+    "each",
     "encode_token",
     "every_row",
     "expect",

@@ -140,7 +140,6 @@ def figures(findings: Sequence[Finding], bad: Sequence[str], rows: int) -> str:
 
 EXAMINES, INDEX, SCANS, SORTS = Fault.EXAMINES, Fault.INDEX, Fault.SCANS, Fault.SORTS
 BULK: Final = "copies and verifications read every row of an entity, or of a range of its keys, once"
-COUNTED: Final = "the answer is one number for each status, and every row of the tenant counts"
 
 
 def may(statements: str, *faults: Fault, because: str) -> Allowance:
@@ -166,7 +165,13 @@ EVERY_COPY_ON_MONGO: Final = (
     may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
     may("*.bulk.cut*", EXAMINES, because=PAST),
 )
+COUNTS: Final = may("*.count*", EXAMINES, because="the answer is a number, for which every row counts")
+COUNTS_OF_A_LARGE_TENANT: Final = Allowance(
+    "*.count*", frozenset({INDEX, SCANS}), "the tenant has a quarter of all rows", few_rows=True
+)
 TASKRUNNER_ON_POSTGRES: Final = (
+    COUNTS,
+    COUNTS_OF_A_LARGE_TENANT,
     may(
         "*.bulk.cut*",
         SCANS,
@@ -174,16 +179,13 @@ TASKRUNNER_ON_POSTGRES: Final = (
     ),
 )
 TRACKING: Final = (
-    may("sessions.count*", EXAMINES, because="every session of the project counts"),
-    may("tasks.count*", EXAMINES, because="every task of the session or project counts"),
+    COUNTS,
+    may("*.count no tenant, by status", INDEX, SCANS, because="every row of the entity counts"),
 )
 SCHEDULER_ON_POSTGRES: Final = (
     *EVERY_COPY_ON_POSTGRES,
-    may("graph_jobs.count*", EXAMINES, because=COUNTED),
-    may("policy_jobs.count*", EXAMINES, because=COUNTED),
-    Allowance(
-        "*_jobs.count*", frozenset({INDEX, SCANS}), "the tenant has a quarter of all rows", few_rows=True
-    ),
+    COUNTS,
+    COUNTS_OF_A_LARGE_TENANT,
     may("graph_job_events.find*", EXAMINES, INDEX, SCANS, because=HIDDEN),
     may(
         "graph_job_events.change (lock)*",
@@ -227,8 +229,7 @@ SCHEDULER_ON_POSTGRES: Final = (
 )
 SCHEDULER_ON_MONGO: Final = (
     *EVERY_COPY_ON_MONGO,
-    may("graph_jobs.count*", EXAMINES, because=COUNTED),
-    may("policy_jobs.count*", EXAMINES, because=COUNTED),
+    COUNTS,
     may(
         "runs.page a tenant, where scheduleId and state one of several and createdAt*",
         SORTS,
@@ -264,6 +265,6 @@ POSTGRES: Final[dict[str, tuple[Allowance, ...]]] = {
 MONGO: Final[dict[str, tuple[Allowance, ...]]] = {
     "scheduler": SCHEDULER_ON_MONGO,
     "tracking": (*EVERY_COPY_ON_MONGO, *TRACKING),
-    "taskrunner": EVERY_COPY_ON_MONGO,
+    "taskrunner": (*EVERY_COPY_ON_MONGO, COUNTS),
     "twinstore": LEDGER,
 }

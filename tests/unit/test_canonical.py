@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ from twinstore.models.validation import revalidated
 from twinstore.scheduler import ImpactSet, Run, RunStats, Schedule, Selector, selector_digest
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.selectors import digest_for
+from twinstore.testing.scheduler.builders import make_schedule
 from twinstore.testing.taskrunner.builders import make_pack_run
 
 CREATED = datetime(2025, 10, 26, 14, 5, tzinfo=UTC)
@@ -304,6 +306,32 @@ def test_a_field_of_a_run_that_no_store_may_hold_is_refused(changes: dict[str, o
     with pytest.raises(pydantic.ValidationError) as caught:
         run(**changes)
     assert problem in describe_failure(Run, caught.value)
+
+
+def test_a_refused_value_begins_with_its_rule_under_the_name_that_a_client_sends() -> None:
+    schedule = make_schedule("acme", "s")
+    broken = {**schedule.wire(), "cronExpression": "daily", "timezone": "Mars"}
+    del broken["whenCron"]
+    calls: dict[str, Callable[[], Schedule]] = {
+        "cronExpression": lambda: Schedule.model_validate(broken),
+        "whenCron": lambda: schedule.evolve(when_cron="daily", timezone="Mars"),
+    }
+    for name, call in calls.items():
+        with pytest.raises(pydantic.ValidationError) as caught:
+            call()
+        shown = {problem["loc"]: problem["msg"] for problem in caught.value.errors()}
+        assert set(shown) == {(name,), ("timezone",)}
+        assert shown[(name,)].startswith("cron expression has 1 fields")
+        assert shown[("timezone",)].startswith("'Mars' is not a known time zone")
+
+
+@pytest.mark.parametrize("value", [float("nan"), 2**64, "a\x00", "\ud800", {1}, {1: 2}])
+def test_refused_free_json_begins_with_its_rule_and_repeats_nothing_of_the_value(value: object) -> None:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        pydantic.TypeAdapter(FreeObject).validate_python({"a": value})
+    (problem,) = caught.value.errors()
+    assert problem["msg"].startswith(("number", "whole number", "text", "set", "int"))
+    assert describe_failure(Run, caught.value, quote=False) == f"Run document: {problem['msg']}"
 
 
 class Remembering(Run):

@@ -689,7 +689,7 @@ def test_evolve_takes_fields_that_there_are() -> None:
 def test_evolve_takes_values_that_fit() -> None:
     with pytest.raises(ValidationError, match="state"):
         RUN.evolve(state="banana")
-    with pytest.raises(ValidationError, match="tenant_id"):
+    with pytest.raises(ValidationError, match="tenantId"):
         RUN.evolve(tenant_id=7)
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinstore.access.paging import Page, SortKey, encode_token, undecodable_row
+from twinstore import aio
+from twinstore.access.paging import Page, SortKey, each, encode_token, undecodable_row
 from twinstore.access.query import Query, build_query
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Tenant, Tenants
 from twinstore.errors import ValidationError
 from twinstore.models.canonical import undecodable
-from twinstore.scheduler import RunQueryOptions, RunState, queries
+from twinstore.scheduler import Run, RunQueryOptions, RunState, queries
+from twinstore.testing.instants import at
+from twinstore.testing.scheduler.builders import make_run
 
 NOW = datetime(2025, 10, 26, 14, 5, 0, 123000, tzinfo=UTC)
 
@@ -134,8 +138,68 @@ def test_a_limit_below_one_is_refused(limit: int) -> None:
         build_query("runs", scope=TENANT, where=(), order=queries.OLDEST_RUNS, limit=limit, maximum=10)
 
 
-def test_a_limit_above_the_maximum_is_reduced() -> None:
-    assert queries.runs(TENANT, RunQueryOptions(limit=10_000)).limit == 200
+def test_a_limit_above_the_maximum_is_refused_with_the_maximum() -> None:
+    assert queries.runs(TENANT, RunQueryOptions(limit=200)).limit == 200
+    with pytest.raises(ValidationError, match="from 1 to 200, not 201"):
+        queries.runs(TENANT, RunQueryOptions(limit=201))
+
+
+ROWS = tuple(make_run("acme", f"r{number}", created_at=at(number)) for number in range(5))
+
+
+@dataclass
+class Lists:
+    """Lists of five rows, continued by options or by a token."""
+
+    limits: list[int] = field(default_factory=list[int])
+
+    def list(self, tenant: str, options: RunQueryOptions | None = None) -> Page[Run]:
+        options = options or RunQueryOptions()
+        self.limits.append(options.limit)
+        return self.page(tenant, limit=options.limit, page_token=options.page_token)
+
+    def page(self, tenant: str, *, limit: int = 2, page_token: str | None = None) -> Page[Run]:
+        assert tenant == "acme"
+        after = int(page_token or "0")
+        end = after + limit
+        return Page(ROWS[after:end], str(end) if end < len(ROWS) else None)
+
+    async def awaited(self, tenant: str, *, page_token: str | None = None) -> Page[Run]:
+        return self.page(tenant, page_token=page_token)
+
+    def due(self, limit: int) -> Page[Run]:
+        return Page(ROWS[:limit])
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 5, 6])
+def test_each_walks_all_pages_of_a_list_with_and_without_options(limit: int) -> None:
+    lists = Lists()
+    assert tuple(each(lists.list, "acme", RunQueryOptions(limit=limit))) == ROWS
+    assert set(lists.limits) == {limit}
+    assert tuple(each(lists.list, "acme", options=RunQueryOptions(limit=limit, page_token="3"))) == ROWS[3:]
+    assert tuple(each(lists.page, "acme", limit=limit)) == ROWS
+    assert tuple(each(lists.page, "acme")) == ROWS
+
+
+def test_each_reads_a_page_only_when_its_rows_are_wanted() -> None:
+    lists = Lists()
+    assert next(each(lists.list, "acme", RunQueryOptions(limit=1))) == ROWS[0]
+    assert lists.limits == [1]
+
+
+def test_each_refuses_a_list_that_it_cannot_continue() -> None:
+    lists = Lists()
+    with pytest.raises(TypeError, match="pass a RunQueryOptions"):
+        next(each(lists.list, "acme"))
+    with pytest.raises(TypeError, match="page token"):
+        next(each(lists.due, 2))
+
+
+def test_each_of_asyncio_walks_all_pages() -> None:
+    async def walked() -> list[Run]:
+        return [row async for row in aio.each(Lists().awaited, "acme")]
+
+    assert tuple(asyncio.run(walked())) == ROWS
 
 
 def test_a_page_that_ends_with_the_list_has_no_token_and_one_row_more_gives_one() -> None:

@@ -213,6 +213,16 @@ def move_run(generator: ValueGenerator) -> Operation:
     )
 
 
+def run_at(generator: ValueGenerator) -> tuple[object, ...]:
+    """Return the arguments of a move: a run, and an instant that is seldom before it was created."""
+    return generator.tenant(), generator.id(), generator.mostly((at(90_000),), (generator.moment(),))
+
+
+def complete_run(generator: ValueGenerator) -> Operation:
+    stats = generator.mostly((None, generator.some_stats()), ("x",))
+    return MethodCall("runs.complete", run_at(generator), {"stats": stats})
+
+
 def retry(generator: ValueGenerator) -> Operation:
     """Give the new id, because a random one differs on each side."""
     new_id = generator.mostly((generator.an_id(), f"retry-{generator.randrange(9)}"), ("", "\x00", " a "))
@@ -397,6 +407,17 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] 
         ),
     ),
     "move_run": (5, move_run),
+    "start_run": (2, lambda generator: MethodCall("runs.start", run_at(generator))),
+    "complete_run": (2, complete_run),
+    "fail_run": (
+        1,
+        lambda generator: MethodCall(
+            "runs.fail", (*run_at(generator), generator.mostly(("boom", " x "), ("", None)))
+        ),
+    ),
+    "cancel_run": (1, lambda generator: MethodCall("runs.cancel", run_at(generator))),
+    "delete_run": (1, keyed("runs.delete")),
+    "count_runs": (1, lambda generator: replace(list_runs(generator), path="runs.count")),
     "list_runs": (3, list_runs),
     "retry": (2, retry),
     "append_log": (4, append_log),
@@ -421,7 +442,10 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] 
             "policy_run_service.enqueue", (generator.a_request(),), {"now": generator.moment()}
         ),
     ),
-    "cancel_run": (2, on_run("request_cancellation", lambda generator: generator.choice((None, " why ")))),
+    "cancel_policy_run": (
+        2,
+        on_run("request_cancellation", lambda generator: generator.choice((None, " why "))),
+    ),
     "retry_run": (2, on_run("retry")),
     "get_run_status": (1, keyed("policy_run_service.get")),
     "list_run_statuses": (1, lambda generator: MethodCall("policy_run_service.list", (generator.tenant(),))),
@@ -437,6 +461,7 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] 
     "append_audit": (3, written("audit.append", ValueGenerator.a_record)),
     "write_audit": (2, written("audit_service.write", ValueGenerator.an_event)),
     "list_audit": (2, list_audit),
+    "delete_summary": (1, keyed("run_summaries.delete")),
     "upsert_summary": (2, written("run_summaries.upsert", ValueGenerator.a_summary)),
     "upsert_expected_summary": (1, expecting("run_summaries.upsert", ValueGenerator.a_summary)),
     "modify_summary": (2, modify_summary),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
+from inspect import BoundArguments, signature
 from logging import getLogger
 from types import NoneType
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Final, Generic, ParamSpec, TypeVar, overload
 
 import pydantic_core
 from typing_extensions import override
@@ -26,11 +27,12 @@ from twinstore.models.fields import parse_timestamp
 from twinstore.runtime.formatting import short_repr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Page", "SortKey", "SortValue", "UndecodableRow", "decode_token", "encode_token"]
+__all__ = ["Page", "SortKey", "SortValue", "UndecodableRow", "decode_token", "each", "encode_token"]
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
@@ -87,6 +89,52 @@ class Page(Sequence[T_co], Generic[T_co]):
     def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
         """Return an item, or a tuple of them."""
         return self.items[index]
+
+
+def each(fetch: Callable[P, Page[T]], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+    """Yield the rows of all pages of a list: ``each(runs.list, tenant, RunQueryOptions(limit=200))``.
+
+    One page is read at a time. Rows inserted or removed meanwhile neither repeat nor hide other rows.
+
+    Args:
+        fetch: the method of a repository.
+        args: its arguments; a list that has options needs them, because they hold the page token.
+        kwargs: its arguments by name.
+
+    Raises:
+        TypeError: ``fetch`` is not continued by a page token, or its options are missing.
+    """
+    call = list_call(fetch, *args, **kwargs)
+    while True:
+        page = fetch(*call.args, **call.kwargs)
+        yield from page
+        if page.next_page_token is None:
+            return
+        continue_at(call, page.next_page_token)
+
+
+def list_call(fetch: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> BoundArguments:
+    """Return the arguments of a list that can be continued; raise what :func:`each` raises."""
+    parameters = signature(fetch)
+    call = parameters.bind(*args, **kwargs)
+    if "options" in parameters.parameters:
+        if call.arguments.get("options") is None:
+            wanted = str(parameters.parameters["options"].annotation).partition(" ")[0]
+            raise TypeError(f"each() continues this list by its options; pass a {wanted}")
+    elif "page_token" not in parameters.parameters:
+        raise TypeError(
+            "each() needs a list that takes a page token; this one takes neither page_token nor options"
+        )
+    return call
+
+
+def continue_at(call: BoundArguments, token: str) -> None:
+    """Change the arguments of a list to those of the page behind a token."""
+    options = call.arguments.get("options")
+    if options is None:
+        call.arguments["page_token"] = token
+    else:
+        call.arguments["options"] = replace(options, page_token=token)
 
 
 @dataclass(frozen=True, slots=True)

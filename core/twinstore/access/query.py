@@ -165,13 +165,13 @@ def _token_value(condition: Condition) -> object:
 
 
 def limit_argument(limit: int, maximum: int) -> int:
-    """Return the limit, reduced to its maximum; raise ``ValidationError`` below 1."""
-    if type(limit) is not int or limit < 1:
+    """Return the limit, or raise ``ValidationError`` below 1 and above the maximum."""
+    # Not reduced: a caller that asks for 1,000 rows and gets 200 without an error misses the others.
+    if type(limit) is not int or not 1 <= limit <= maximum:
         raise ValidationError(
-            f"Argument limit should be a whole number of at least 1, not {safe_repr(limit)}."
+            f"Argument limit should be a whole number from 1 to {maximum}, not {safe_repr(limit)}."
         )
-    # Reduced and not refused: a page may always be shorter than asked for, since it says how to go on.
-    return min(limit, maximum)
+    return limit
 
 
 def batch_size_argument(batch_size: int) -> int:

@@ -121,6 +121,10 @@ class Repository(NotPicklable):
     def _page(self, entity: Entity[A], query: Query) -> Page[A]:
         return models_of(self._access.page(entity, query))
 
+    def _count(self, entity: Entity, query: Query, by: str = "tenantId") -> int:
+        """Return how many rows a list has on all its pages; ``by`` is a field with few values."""
+        return sum(self._access.count(entity, query, by).values())
+
     def _change(
         self,
         entity: Entity[A],

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twinstore.aio.paging import each
 from twinstore.aio.storage import AsyncModuleStorage, AsyncStorage, open_storage
 
 if TYPE_CHECKING:
     from twinstore.aio import installed
     from twinstore.aio.installed import *  # noqa: F403  # generated: the classes of our modules
 
-__all__ = ["AsyncModuleStorage", "AsyncStorage", "open_storage"]
+__all__ = ["AsyncModuleStorage", "AsyncStorage", "each", "open_storage"]
 
 if TYPE_CHECKING:
     __all__ += installed.__all__

@@ -138,9 +138,9 @@ def _checked(node: Node, function: object) -> Node:
     """Return the node of a text that a function looks at in the end."""
     if function is refuse_system_tenant:
         return flagged(node, TextFlag.TENANT)
-    if is_function(function, "twinstore.models.cron", "validate_cron"):
+    if is_function(function, "twinstore.models.cron", "cron_field"):
         return flagged(node, TextFlag.CRON)
-    if is_function(function, "twinstore.models.cron", "validate_timezone"):
+    if is_function(function, "twinstore.models.cron", "timezone_field"):
         return _with_texts(node, TextFlag.LISTED, tuple(sorted(_zone_names())))
     name = getattr(function, "__qualname__", repr(function))
     raise UnrecognisedError(f"has the validator {name}, which no program knows")

@@ -110,8 +110,13 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
     def evolve(self, /, **changes: object) -> Self:
         """Return a copy with some fields (Python names) changed, validated like a new model."""
         # By attribute, not by wire form: nested models are frozen, and pydantic takes them over as they are.
-        values: dict[str, object] = {**values_of(self), **changes}
-        return type(self).model_validate(values)
+        cls, values = type(self), {**values_of(self), **changes}
+        try:
+            return cls.model_validate(values)
+        except pydantic.ValidationError:
+            shown = {name: info.serialization_alias or name for name, info in cls.model_fields.items()}
+        # Again by wire name, so that the error has the names that a client sends.
+        return cls.model_validate({shown.get(name, name): value for name, value in values.items()})
 
     def wire(self) -> dict[str, object]:
         """Return the properties by wire name in canonical order; optional nulls are omitted.
@@ -257,10 +262,7 @@ def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
 
 def _explain_silently(problem: ErrorDetails) -> str:
     # What raises a plain ValueError may be anybody's, and may repeat the value.
-    silent = problem["type"] == "value_error" and not isinstance(
-        problem.get("ctx", {}).get("error"), json_text.JsonValueError
-    )
-    return "Value is not acceptable" if silent else explain(problem)
+    return "Value is not acceptable" if problem["type"] == "value_error" else explain(problem)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -21,6 +21,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from croniter import CroniterBadDateError, croniter
+from pydantic_core import PydanticCustomError
 
 from twinstore.models.json_text import plain_utc
 
@@ -283,6 +284,27 @@ def validate_cron(expression: str) -> str:
             English three-letter names, or no day in ten years matches it. The message names the part.
     """
     return parse_rule(expression).text
+
+
+def cron_field(expression: str) -> str:
+    """Validate the expression of a model, without the prefix that pydantic gives a plain ``ValueError``."""
+    try:
+        return validate_cron(expression)
+    except CronError as error:
+        raise _field_error(error) from error
+
+
+def timezone_field(name: str) -> str:
+    """Validate the time zone of a model in the same way."""
+    try:
+        return validate_timezone(name)
+    except CronError as error:
+        raise _field_error(error) from error
+
+
+def _field_error(error: CronError) -> PydanticCustomError:
+    # The type of a plain ValueError: of what is stored, messages must not repeat the part that is wrong.
+    return PydanticCustomError("value_error", "{problem}", {"problem": str(error)})
 
 
 # Every schedule that is read is validated, and services have far fewer expressions than schedules.

@@ -19,7 +19,6 @@ __all__ = [
     "LARGE_TEXT",
     "JsonObject",
     "JsonValue",
-    "JsonValueError",
     "checked_number",
     "dumps",
     "dumps_pretty",
@@ -47,10 +46,6 @@ WIDE_NUMBER: Final = re.compile(r"[0-9]{19}|[eE][+-]?[0-9]{3}")
 WIDE_NUMBER_BYTES: Final = re.compile(WIDE_NUMBER.pattern.encode())
 # MongoDB takes a hundred levels, of which the document around free JSON needs some.
 DEEPEST: Final = 90
-
-
-class JsonValueError(ValueError):
-    """A value that free JSON does not have; becomes a ``ValidationError``. The message repeats no value."""
 
 
 def format_timestamp(value: datetime) -> str:
@@ -155,9 +150,8 @@ def normalise(value: object, level: int = 1) -> JsonValue:
     """Return free JSON in canonical form: keys sorted, whole floats as integers, finite numbers only.
 
     Raises:
-        JsonValueError: no JSON, a number that one of the stores would change, text with U+0000, or more
+        PydanticCustomError: no JSON, a number or text that one of the stores would change or refuse, or more
             than :data:`DEEPEST` levels.
-        ValueError: text with a lone surrogate.
     """
     if isinstance(value, str):
         return _plain_text(value)
@@ -167,13 +161,13 @@ def normalise(value: object, level: int = 1) -> JsonValue:
     if isinstance(value, (int, float)):
         return checked_number(value)
     if level > DEEPEST:
-        raise JsonValueError(f"nested deeper than {DEEPEST} levels")
+        raise _refusal(f"nested deeper than {DEEPEST} levels")
     if isinstance(value, dict):
         return normalised_object(cast("dict[object, object]", value), level)
     if isinstance(value, list):
         return [normalise(item, level + 1) for item in cast("list[object]", value)]
     hint = "; give twinstore.module.date_object(...)" if isinstance(value, datetime) else ""
-    raise JsonValueError(f"{type(value).__name__} is not a JSON value{hint}")
+    raise _refusal(f"{type(value).__name__} is not a JSON value{hint}")
 
 
 def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObject:
@@ -192,9 +186,15 @@ def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObj
     return found
 
 
+def _refusal(rule: str) -> pydantic_core.PydanticCustomError:
+    """Return the error of a value that free JSON does not have; the rule repeats nothing of the value."""
+    # Not a plain ValueError: pydantic begins its message with a prefix.
+    return pydantic_core.PydanticCustomError("json_value", "{rule}", {"rule": rule})
+
+
 def _plain_name(name: object) -> str:
     if not isinstance(name, str):
-        raise JsonValueError(f"{type(name).__name__} is not a name in a JSON object")
+        raise _refusal(f"{type(name).__name__} is not a name in a JSON object")
     return _plain_text(name)
 
 
@@ -204,10 +204,12 @@ def _plain_text(value: str) -> str:
         # What the text is, and not what its class shows of it.
         value = str.__str__(value)
     if "\x00" in value:
-        raise JsonValueError("text contains U+0000, which PostgreSQL cannot store")
+        raise _refusal("text contains U+0000, which PostgreSQL cannot store")
     if not value.isascii():
-        # A lone surrogate fails here, as the ValueError that the caller turns into a message.
-        value.encode("utf-8")
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise _refusal("text contains a lone surrogate, which no store accepts") from None
     return value
 
 
@@ -215,18 +217,18 @@ def checked_number(value: float) -> int | float:
     """Return a finite number, as an integer where it is whole.
 
     Raises:
-        JsonValueError: it is not finite, or whole and beyond 64 bits.
+        PydanticCustomError: it is not finite, or whole and beyond 64 bits.
     """
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise JsonValueError("number is not finite")
+            raise _refusal("number is not finite")
         if not value.is_integer():
             # numpy has its own class for such numbers.
             return value if type(value) is float else float.__float__(value)
     # A driver may have its own class for integers of 64 bits.
     value = int(value)
     if not INT64_MIN <= value <= INT64_MAX:
-        raise JsonValueError("whole number does not fit into 64 bits")
+        raise _refusal("whole number does not fit into 64 bits")
     return value
 
 

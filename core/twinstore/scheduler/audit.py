@@ -127,6 +127,10 @@ class AuditRepository(Protocol):
         """
         ...
 
+    def count(self, tenant_id: str, options: AuditQueryOptions | None = None) -> int:
+        """Return how many records all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
 
 class SchedulerAuditService(Protocol):
     """Stamps and writes audit records, so that all records of a host look alike."""

@@ -295,6 +295,12 @@ class GraphJobRepository(Protocol):
         """
         ...
 
+    def count(
+        self, tenant_id: str, *, job_type: GraphJobType | None = None, status: GraphJobStatus | None = None
+    ) -> int:
+        """Return how many jobs all pages of :meth:`list_jobs` have together. Empty: 0."""
+        ...
+
     def append_event(self, event: GraphJobEvent) -> None:
         """Append an event to those of its job. Repeated call with an equal event: nothing happens. Atomic.
 

@@ -175,6 +175,10 @@ class ImpactSnapshotRepository(Protocol):
         """
         ...
 
+    def count(self, tenant_id: str) -> int:
+        """Return how many snapshots all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def delete(self, tenant_id: str, snapshot_id: str) -> bool:
         """Remove one snapshot. Absent, foreign or repeated: false."""
         ...

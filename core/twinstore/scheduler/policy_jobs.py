@@ -321,6 +321,10 @@ class PolicyJobRepository(Protocol):
         """
         ...
 
+    def count(self, tenant_id: str, options: PolicyJobQueryOptions | None = None) -> int:
+        """Return how many jobs all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def try_replace(
         self,
         job: PolicyRunJob,

@@ -187,6 +187,10 @@ class RunSummaryRepository(Protocol):
         """
         ...
 
+    def count(self, tenant_id: str) -> int:
+        """Return how many summaries all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def upsert(self, summary: RunSummary, *, expected_updated_at: datetime | None = None) -> RunSummary:
         """Insert or replace a summary; return what is stored. Repeated call: same result. Atomic.
 
@@ -208,6 +212,10 @@ class RunSummaryRepository(Protocol):
                 schedule; nothing was written.
             ConcurrencyError: other writers won every repetition.
         """
+        ...
+
+    def delete(self, tenant_id: str, schedule_id: str) -> bool:
+        """Remove one summary. Absent, foreign or repeated: false. The next move of a run writes a new one."""
         ...
 
 

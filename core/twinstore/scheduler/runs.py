@@ -268,6 +268,10 @@ class RunRepository(Protocol):
         """
         ...
 
+    def count(self, tenant_id: str, options: RunQueryOptions | None = None) -> int:
+        """Return how many runs all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def create(self, run: Run) -> Run:
         """Insert a new run; return it. Repeated call: ``DuplicateError``.
 
@@ -286,6 +290,55 @@ class RunRepository(Protocol):
             InvalidTransitionError: the state machine forbids the move, or a terminal run would change.
             ConflictError: the stored state is not ``expected_state``.
             ValidationError: an immutable field changes, or a counter of ``stats`` falls.
+        """
+        ...
+
+    def start(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        """Move a queued run to ``running``; return it. Atomic with the summary of its schedule.
+
+        Repeated call, also at another instant: nothing changes.
+
+        Raises:
+            NotFoundError: the run is unknown or foreign.
+            InvalidTransitionError: it is neither queued nor running.
+            ValidationError: ``now`` is before its ``created_at``.
+        """
+        ...
+
+    def complete(self, tenant_id: str, run_id: str, now: datetime, *, stats: RunStats | None = None) -> Run:
+        """Move a running run, or a planned one without work, to ``completed``; return it.
+
+        ``stats=None`` keeps the counters. Atomic with the summary of its schedule.
+        Repeated call with equal arguments: nothing changes.
+
+        Raises:
+            NotFoundError: the run is unknown or foreign.
+            InvalidTransitionError: the state machine forbids the move.
+            ValidationError: ``now`` is before its start or ``created_at``, or a counter falls.
+        """
+        ...
+
+    def fail(self, tenant_id: str, run_id: str, now: datetime, error: str) -> Run:
+        """End a run in state ``error``; return it. Atomic with the summary of its schedule.
+
+        Repeated call with equal arguments: nothing changes.
+
+        Raises:
+            NotFoundError: the run is unknown or foreign.
+            InvalidTransitionError: it ended before, otherwise.
+            ValidationError: ``error`` is blank, or ``now`` is before its start or ``created_at``.
+        """
+        ...
+
+    def cancel(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        """Cancel a run that has not ended; return it. Atomic with the summary of its schedule.
+
+        Repeated call with equal arguments: nothing changes.
+
+        Raises:
+            NotFoundError: the run is unknown or foreign.
+            InvalidTransitionError: it ended before, otherwise.
+            ValidationError: ``now`` is before its start or ``created_at``.
         """
         ...
 
@@ -326,6 +379,13 @@ class RunRepository(Protocol):
             NotFoundError: the origin is unknown or foreign.
             InvalidTransitionError: the origin is not terminal.
             DuplicateError: ``new_run_id`` exists.
+        """
+        ...
+
+    def delete(self, tenant_id: str, run_id: str) -> bool:
+        """Remove one run with its log, in whatever state. Absent, foreign or repeated: false. Atomic.
+
+        The summary of its schedule keeps it until :meth:`RunSummaryService.rebuild`.
         """
         ...
 

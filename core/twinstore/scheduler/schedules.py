@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 from pydantic import AfterValidator, AliasChoices, Field
 
 from twinstore.models.canonical import CanonicalModel
-from twinstore.models.cron import validate_cron, validate_timezone
+from twinstore.models.cron import cron_field, timezone_field
 from twinstore.models.fields import (
     Actor,
     Count,
@@ -44,8 +44,8 @@ __all__ = [
 
 SCHEDULE_VERSION: Final = "scheduler.schedule@1"
 
-CronText = Annotated[Text, AfterValidator(validate_cron)]
-TimezoneName = Annotated[Text, AfterValidator(validate_timezone)]
+CronText = Annotated[Text, AfterValidator(cron_field)]
+TimezoneName = Annotated[Text, AfterValidator(timezone_field)]
 
 
 class ScheduleOnlyIf(CanonicalModel):
@@ -171,6 +171,10 @@ class ScheduleRepository(Protocol):
         Order: (name, id) by code point. Empty: an empty page. Absent tenant: an empty page.
         Rows inserted or removed between two pages neither repeat nor hide other rows.
         """
+        ...
+
+    def count(self, tenant_id: str, options: ScheduleQueryOptions | None = None) -> int:
+        """Return how many schedules all pages of :meth:`list` have together. Empty: 0."""
         ...
 
     def upsert(self, schedule: Schedule, *, expected_updated_at: datetime | None = None) -> Schedule:

@@ -153,6 +153,10 @@ class TriggerRepository(Protocol):
         """
         ...
 
+    def count(self, tenant_id: str) -> int:
+        """Return how many triggers all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def recalculate(self, tenant_id: str, schedule_id: str, now: datetime) -> Trigger:
         """Set the next instant strictly after ``now`` from the stored schedule; return the trigger.
 

@@ -110,6 +110,10 @@ class WorkerRepository(Protocol):
         """
         ...
 
+    def count(self, *, statuses: Collection[WorkerStatus] | None = None, tenant_id: str | None = None) -> int:
+        """Return how many workers all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def find_dead(
         self, now: datetime, *, threshold: timedelta = DEAD_AFTER, limit: int = 100
     ) -> Page[Worker]:

@@ -176,3 +176,9 @@ class PackRunStateStore(Protocol):
         front, where the pages to come do not show it.
         """
         ...
+
+    def count(
+        self, options: PackRunQueryOptions | None = None, *, tenant_id: str | AllTenants | None = None
+    ) -> int:
+        """Return how many runs all pages of :meth:`list` have together. Empty: 0."""
+        ...

@@ -133,6 +133,10 @@ def reads_of(item: Example, *, of_one_tenant: bool) -> Iterator[TenantCall]:
     for listed in item.lists:
         if listed.method.names_tenant is of_one_tenant:
             yield list_call(item, listed)
+    if item.counts is not None and item.counts.names_tenant is of_one_tenant:
+        yield TenantCall(
+            f"{item.repository}.count", lambda session, tenant, _: item.count(session, tenant), 0
+        )
 
 
 def lookup_call(item: Example, lookup: Lookup) -> TenantCall:

@@ -23,7 +23,16 @@ from twinstore.models.shapes import Kind
 from twinstore.testing.drawing import rows
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import EDGE_TEXTS
-from twinstore.testing.signatures import LIMIT, TENANT, fields_of, lists_of, lookups_of, named, purges_of
+from twinstore.testing.signatures import (
+    LIMIT,
+    TENANT,
+    count_of,
+    fields_of,
+    lists_of,
+    lookups_of,
+    named,
+    purges_of,
+)
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -176,6 +185,17 @@ class Example:
             name if name in self.parameter_values else field
             for name, field in zip(parameters, fields, strict=True)
         )
+
+    @property
+    def counts(self) -> Method | None:
+        """The method that counts the rows of its list, ``None`` if there is none."""
+        return count_of(self.entity, self.protocol)
+
+    def count(self, session: object, tenant: str) -> object:
+        """Return what :attr:`counts` answers of a tenant."""
+        assert self.counts is not None, f"{self.name} has no count"
+        keywords = {TENANT: tenant} if TENANT in self.counts.optional else {}
+        return self.counts.call(getattr(session, self.repository), tenant, (), **keywords)
 
     @property
     def purges(self) -> tuple[Purge, ...]:

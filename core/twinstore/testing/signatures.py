@@ -27,6 +27,7 @@ __all__ = [
     "Method",
     "Purge",
     "annotation_text",
+    "count_of",
     "fields_of",
     "lists_of",
     "lookups_of",
@@ -211,6 +212,14 @@ def lists_of(entity: Entity, protocol: type) -> tuple[ListMethod, ...]:
         # A query for one instant has one page: the caller acts on it and queries again.
         if method.returns == wanted and {PAGED, OPTIONS} & method.optional
     )
+
+
+@cache
+def count_of(entity: Entity, protocol: type) -> Method | None:
+    """Return the method that counts the rows of the list without positional parameters, if there is one."""
+    is_listed = any(not listed.fields for listed in lists_of(entity, protocol))
+    counts = (method for method in methods_of(protocol) if method.name == "count" and method.returns == "int")
+    return next((method for method in counts if is_listed and {TENANT} >= {*method.positional}), None)
 
 
 def fields_of(entity: Entity, method: Method) -> tuple[str, ...]:

@@ -111,6 +111,10 @@ class TrackingMachineRepository(Protocol):
         """Return a page of machines. Order: machine_id. Limit 20, at most 100. No statuses: nothing."""
         ...
 
+    def count(self, *, statuses: Collection[MachineStatus] | None = None) -> int:
+        """Return how many machines all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def update(self, record: TrackingMachine, *, expected_status: MachineStatus | None = None) -> bool:
         """Replace a machine; a heartbeat never goes back. Absent: false. Equal: true, nothing is written.
 

@@ -134,6 +134,10 @@ class TrackingSessionRepository(Protocol):
         """Return a page of sessions. Order: latest start first, then by id. Limit 20, at most 100."""
         ...
 
+    def count(self, options: SessionQueryOptions | None = None) -> int:
+        """Return how many sessions all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def update(self, record: TrackingSession, *, expected_status: SessionStatus | None = None) -> bool:
         """Replace a session; a heartbeat never goes back. Absent: false. Equal: true, nothing is written.
 

@@ -125,6 +125,10 @@ class TrackingTaskRepository(Protocol):
         """Return a page of tasks. Order: (created_at, task_id). Limit 20, at most 100."""
         ...
 
+    def count(self, options: TaskQueryOptions | None = None) -> int:
+        """Return how many tasks all pages of :meth:`list` have together. Empty: 0."""
+        ...
+
     def update(self, record: TrackingTask, *, expected_status: TaskStatus | None = None) -> bool:
         """Replace a task. Absent: false. Equal: true, nothing is written. Atomic.
 

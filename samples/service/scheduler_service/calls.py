@@ -62,7 +62,7 @@ def as_utf8(value: str) -> str:
 
 # Decoded here, because the path is routed as it was sent; see ``canonical.RawPaths``.
 Id = Annotated[str, Path(description="The id, with `/` sent as `%2F`"), AfterValidator(decoded)]
-Limit = Annotated[int, Query(ge=1, description="Rows per page; a larger one than the list allows is reduced")]
+Limit = Annotated[int, Query(ge=1, description="Rows per page; more than the list allows are refused")]
 Token = Annotated[str | None, Query(alias="pageToken", description="`nextPageToken` of the page before")]
 Instant = Annotated[Timestamp | None, Query()]
 

@@ -10,6 +10,7 @@ import twinstore
 from twinstore.clock import FixedClock
 from twinstore.errors import ConcurrencyError, ConfigurationError, TransactionAbortedError
 from twinstore.scheduler.module import MODULE
+from twinstore.scheduler.repositories import Runs
 from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
@@ -209,3 +210,15 @@ def test_bind_joins_a_unit_of_its_own_store_and_no_other() -> None:
     assert storage.runs.get(TENANT, "r") is not None
     with pytest.raises(ConfigurationError, match="a unit of the same store"):
         storage.bind(MemoryDatabase().begin(), TENANT)
+
+
+def test_a_run_that_was_replaced_by_one_of_another_schedule_is_not_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with storage_on(MemoryDatabase()) as storage:
+        run = storage.runs.create(make_run(TENANT, "r", schedule_id="new"))
+        monkeypatch.setattr(Runs, "_get", lambda *_: run.evolve(schedule_id="old"))
+        with pytest.raises(ConcurrencyError, match="was replaced"):
+            storage.runs.cancel(TENANT, run.id, at(9))
+        assert storage.runs.list(TENANT).items == (run,)
+        assert storage.run_summaries.count(TENANT) == 0

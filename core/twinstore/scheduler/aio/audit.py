@@ -34,6 +34,10 @@ class AsyncAuditRepository(Awaited[AuditRepository]):
         """Return a page of records."""
         return await self._threads.run(self._sync.list, tenant_id, options)
 
+    async def count(self, tenant_id: str, options: AuditQueryOptions | None = None) -> int:
+        """Return how many records all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, tenant_id, options)
+
 
 class AsyncSchedulerAuditService(Awaited[SchedulerAuditService]):
     """Awaits a :class:`SchedulerAuditService`, whose contracts hold."""

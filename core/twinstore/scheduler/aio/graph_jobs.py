@@ -90,6 +90,12 @@ class AsyncGraphJobRepository(Awaited[GraphJobRepository]):
             page_token=page_token,
         )
 
+    async def count(
+        self, tenant_id: str, *, job_type: GraphJobType | None = None, status: GraphJobStatus | None = None
+    ) -> int:
+        """Return how many jobs all pages of :meth:`list_jobs` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, tenant_id, job_type=job_type, status=status)
+
     async def append_event(self, event: GraphJobEvent) -> None:
         """Append an event to those of its job. Repeated call with an equal event: nothing happens. Atomic."""
         return await self._threads.run(self._sync.append_event, event)

@@ -51,6 +51,10 @@ class AsyncImpactSnapshotRepository(Awaited[ImpactSnapshotRepository]):
         """Return a page of all snapshots of a tenant."""
         return await self._threads.run(self._sync.list, tenant_id, limit=limit, page_token=page_token)
 
+    async def count(self, tenant_id: str) -> int:
+        """Return how many snapshots all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, tenant_id)
+
     async def delete(self, tenant_id: str, snapshot_id: str) -> bool:
         """Remove one snapshot. Absent, foreign or repeated: false."""
         return await self._threads.run(self._sync.delete, tenant_id, snapshot_id)

@@ -47,6 +47,10 @@ class AsyncPolicyJobRepository(Awaited[PolicyJobRepository]):
         """Return a page of jobs."""
         return await self._threads.run(self._sync.list, tenant_id, options)
 
+    async def count(self, tenant_id: str, options: PolicyJobQueryOptions | None = None) -> int:
+        """Return how many jobs all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, tenant_id, options)
+
     async def try_replace(
         self,
         job: PolicyRunJob,

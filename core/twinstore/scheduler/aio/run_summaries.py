@@ -36,6 +36,10 @@ class AsyncRunSummaryRepository(Awaited[RunSummaryRepository]):
         """Return a page of summaries."""
         return await self._threads.run(self._sync.list, tenant_id, limit=limit, page_token=page_token)
 
+    async def count(self, tenant_id: str) -> int:
+        """Return how many summaries all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, tenant_id)
+
     async def upsert(self, summary: RunSummary, *, expected_updated_at: datetime | None = None) -> RunSummary:
         """Insert or replace a summary; return what is stored. Repeated call: same result. Atomic."""
         return await self._threads.run(self._sync.upsert, summary, expected_updated_at=expected_updated_at)
@@ -45,6 +49,10 @@ class AsyncRunSummaryRepository(Awaited[RunSummaryRepository]):
     ) -> RunSummary | None:
         """Read, change and write one summary as one serialised step; return what is stored afterwards."""
         return await self._threads.run(self._sync.modify, tenant_id, schedule_id, change)
+
+    async def delete(self, tenant_id: str, schedule_id: str) -> bool:
+        """Remove one summary. Absent, foreign or repeated: false. The next move of a run writes a new one."""
+        return await self._threads.run(self._sync.delete, tenant_id, schedule_id)
 
 
 class AsyncRunSummaryService(Awaited[RunSummaryService]):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from twinstore.access.paging import Page
     from twinstore.scheduler.enums import RunState
-    from twinstore.scheduler.runs import Run, RunQueryOptions
+    from twinstore.scheduler.runs import Run, RunQueryOptions, RunStats
 
 
 __all__ = ["AsyncRunRepository"]
@@ -33,6 +33,10 @@ class AsyncRunRepository(Awaited[RunRepository]):
         """Return a page of runs."""
         return await self._threads.run(self._sync.list, tenant_id, options)
 
+    async def count(self, tenant_id: str, options: RunQueryOptions | None = None) -> int:
+        """Return how many runs all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, tenant_id, options)
+
     async def create(self, run: Run) -> Run:
         """Insert a new run; return it. Repeated call: ``DuplicateError``."""
         return await self._threads.run(self._sync.create, run)
@@ -40,6 +44,24 @@ class AsyncRunRepository(Awaited[RunRepository]):
     async def update(self, run: Run, *, expected_state: RunState | None = None) -> bool:
         """Replace the stored run if the move is allowed; the check and the write are one atomic step."""
         return await self._threads.run(self._sync.update, run, expected_state=expected_state)
+
+    async def start(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        """Move a queued run to ``running``; return it. Atomic with the summary of its schedule."""
+        return await self._threads.run(self._sync.start, tenant_id, run_id, now)
+
+    async def complete(
+        self, tenant_id: str, run_id: str, now: datetime, *, stats: RunStats | None = None
+    ) -> Run:
+        """Move a running run, or a planned one without work, to ``completed``; return it."""
+        return await self._threads.run(self._sync.complete, tenant_id, run_id, now, stats=stats)
+
+    async def fail(self, tenant_id: str, run_id: str, now: datetime, error: str) -> Run:
+        """End a run in state ``error``; return it. Atomic with the summary of its schedule."""
+        return await self._threads.run(self._sync.fail, tenant_id, run_id, now, error)
+
+    async def cancel(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        """Cancel a run that has not ended; return it. Atomic with the summary of its schedule."""
+        return await self._threads.run(self._sync.cancel, tenant_id, run_id, now)
 
     async def get_pending_runs(
         self, tenant_id: str, *, limit: int = 200, page_token: str | None = None
@@ -70,6 +92,10 @@ class AsyncRunRepository(Awaited[RunRepository]):
         return await self._threads.run(
             self._sync.retry, tenant_id, run_id, requested_by, now, new_run_id=new_run_id
         )
+
+    async def delete(self, tenant_id: str, run_id: str) -> bool:
+        """Remove one run with its log, in whatever state. Absent, foreign or repeated: false. Atomic."""
+        return await self._threads.run(self._sync.delete, tenant_id, run_id)
 
     async def purge_finished(
         self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500

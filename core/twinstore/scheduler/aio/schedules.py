@@ -44,6 +44,10 @@ class AsyncScheduleRepository(Awaited[ScheduleRepository]):
         """Return a page of schedules."""
         return await self._threads.run(self._sync.list, tenant_id, options)
 
+    async def count(self, tenant_id: str, options: ScheduleQueryOptions | None = None) -> int:
+        """Return how many schedules all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, tenant_id, options)
+
     async def upsert(self, schedule: Schedule, *, expected_updated_at: datetime | None = None) -> Schedule:
         """Insert a schedule, or replace the caller's own one; return what is stored."""
         return await self._threads.run(self._sync.upsert, schedule, expected_updated_at=expected_updated_at)

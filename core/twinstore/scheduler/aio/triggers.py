@@ -32,6 +32,10 @@ class AsyncTriggerRepository(Awaited[TriggerRepository]):
         """Return a page of triggers."""
         return await self._threads.run(self._sync.list, tenant_id, limit=limit, page_token=page_token)
 
+    async def count(self, tenant_id: str) -> int:
+        """Return how many triggers all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, tenant_id)
+
     async def recalculate(self, tenant_id: str, schedule_id: str, now: datetime) -> Trigger:
         """Set the next instant strictly after ``now`` from the stored schedule; return the trigger."""
         return await self._threads.run(self._sync.recalculate, tenant_id, schedule_id, now)

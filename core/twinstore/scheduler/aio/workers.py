@@ -50,6 +50,12 @@ class AsyncWorkerRepository(Awaited[WorkerRepository]):
             self._sync.list, statuses=statuses, tenant_id=tenant_id, limit=limit, page_token=page_token
         )
 
+    async def count(
+        self, *, statuses: Collection[WorkerStatus] | None = None, tenant_id: str | None = None
+    ) -> int:
+        """Return how many workers all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, statuses=statuses, tenant_id=tenant_id)
+
     async def find_dead(
         self, now: datetime, *, threshold: timedelta = DEAD_AFTER, limit: int = 100
     ) -> Page[Worker]:

@@ -34,3 +34,7 @@ class AuditRecords(Repository, AuditRepository):
     @override
     def list(self, tenant_id: str, options: AuditQueryOptions | None = None) -> Page[AuditRecord]:
         return self._page(AUDIT, queries.audit(self._admit(tenant_id), options))
+
+    @override
+    def count(self, tenant_id: str, options: AuditQueryOptions | None = None) -> int:
+        return self._count(AUDIT, queries.audit(self._admit(tenant_id), options))

@@ -181,6 +181,12 @@ class GraphJobs(GraphJobSteps, GraphJobRepository):
         return self._jobs(tenant_id, job_type, status, limit, page_token)
 
     @override
+    def count(
+        self, tenant_id: str, *, job_type: GraphJobType | None = None, status: GraphJobStatus | None = None
+    ) -> int:
+        return self._count(GRAPH_JOBS, queries.graph_jobs(self._admit(tenant_id), job_type, status, 1, None))
+
+    @override
     def append_event(self, event: GraphJobEvent) -> None:
         event = self._model(event, GraphJobEvent, "event")
         job = event.payload.job

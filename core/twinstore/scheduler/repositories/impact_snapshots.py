@@ -64,6 +64,10 @@ class ImpactSnapshots(Repository, ImpactSnapshotRepository):
         return self._page(IMPACT_SNAPSHOTS, queries.snapshots(scope, limit, page_token))
 
     @override
+    def count(self, tenant_id: str) -> int:
+        return self._count(IMPACT_SNAPSHOTS, queries.snapshots(self._admit(tenant_id), 1, None))
+
+    @override
     def delete(self, tenant_id: str, snapshot_id: str) -> bool:
         scope = self._admit(tenant_id)
         return self._remove(IMPACT_SNAPSHOTS, scope, (id_argument(snapshot_id, "snapshot_id"),))

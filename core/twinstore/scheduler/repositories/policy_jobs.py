@@ -76,6 +76,10 @@ class PolicyJobs(Repository, PolicyJobRepository):
         return self._page(POLICY_JOBS, queries.policy_jobs(self._admit(tenant_id), options))
 
     @override
+    def count(self, tenant_id: str, options: PolicyJobQueryOptions | None = None) -> int:
+        return self._count(POLICY_JOBS, queries.policy_jobs(self._admit(tenant_id), options))
+
+    @override
     def try_replace(
         self,
         job: PolicyRunJob,

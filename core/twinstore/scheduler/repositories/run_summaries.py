@@ -36,6 +36,10 @@ class RunSummaries(Repository, RunSummaryRepository):
         return self._page(RUN_SUMMARIES, queries.run_summaries(self._admit(tenant_id), limit, page_token))
 
     @override
+    def count(self, tenant_id: str) -> int:
+        return self._count(RUN_SUMMARIES, queries.run_summaries(self._admit(tenant_id), 1, None))
+
+    @override
     def upsert(self, summary: RunSummary, *, expected_updated_at: datetime | None = None) -> RunSummary:
         summary = self._model(summary, RunSummary, "summary")
         tenant = self._admit(summary.tenant_id)
@@ -59,3 +63,8 @@ class RunSummaries(Repository, RunSummaryRepository):
         key = (tenant.id, schedule)
         own = checked(change, RUN_SUMMARIES, tenant.id, key, RunSummary)
         return self._revise(RUN_SUMMARIES, tenant, key, own)
+
+    @override
+    def delete(self, tenant_id: str, schedule_id: str) -> bool:
+        tenant, schedule = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
+        return self._remove(RUN_SUMMARIES, tenant, (tenant.id, schedule))

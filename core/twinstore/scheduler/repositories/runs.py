@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
 from twinstore.access.paging import Page
+from twinstore.access.protocol import Ref
 from twinstore.access.repository import Repository
 from twinstore.access.scope import id_argument, instant_argument, member_argument, text_argument
 from twinstore.catalog.row import Row
+from twinstore.errors import ConcurrencyError
 from twinstore.scheduler import queries
-from twinstore.scheduler.catalog import RUNS
+from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.rules import runs as rules
-from twinstore.scheduler.runs import Run, RunQueryOptions, RunRepository
+from twinstore.scheduler.rules.run_summaries import projected
+from twinstore.scheduler.runs import Run, RunQueryOptions, RunRepository, RunStats
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import ServerClock
+    from twinstore.access.protocol import Rows, ServerClock
+    from twinstore.scheduler.run_summaries import RunSummary
 
 
 class Runs(Repository, RunRepository):
@@ -36,6 +42,10 @@ class Runs(Repository, RunRepository):
     @override
     def list(self, tenant_id: str, options: RunQueryOptions | None = None) -> Page[Run]:
         return self._page(RUNS, queries.runs(self._admit(tenant_id), options))
+
+    @override
+    def count(self, tenant_id: str, options: RunQueryOptions | None = None) -> int:
+        return self._count(RUNS, queries.runs(self._admit(tenant_id), options))
 
     @override
     def create(self, run: Run) -> Run:
@@ -58,6 +68,52 @@ class Runs(Repository, RunRepository):
             return Row(run) if changes else None
 
         return self._change(RUNS, scope, (run.id,), move) is not None
+
+    @override
+    def start(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        return self._move(tenant_id, run_id, now, partial(rules.moved, state=RunState.RUNNING))
+
+    @override
+    def complete(self, tenant_id: str, run_id: str, now: datetime, *, stats: RunStats | None = None) -> Run:
+        given = None if stats is None else self._model(stats, RunStats, "stats")
+        return self._move(tenant_id, run_id, now, partial(rules.moved, state=RunState.COMPLETED, stats=given))
+
+    @override
+    def fail(self, tenant_id: str, run_id: str, now: datetime, error: str) -> Run:
+        text = text_argument(error, "error")
+        return self._move(tenant_id, run_id, now, partial(rules.moved, state=RunState.ERROR, error=text))
+
+    @override
+    def cancel(self, tenant_id: str, run_id: str, now: datetime) -> Run:
+        return self._move(tenant_id, run_id, now, partial(rules.moved, state=RunState.CANCELLED))
+
+    def _move(self, tenant_id: str, run_id: str, now: datetime, moved: Callable[..., Run]) -> Run:
+        """Move a run that must exist, with the summary of its schedule, in one step."""
+        scope, key = self._admit(tenant_id), id_argument(run_id, "run_id")
+        instant = instant_argument(now, "now")
+        self._check_writable()
+        # Read before it is locked, because it names the summary to lock with it.
+        schedule_id = self._required(self._get(RUNS, scope, (key,)), RUNS, key).schedule_id
+        schedule = "" if schedule_id is None else id_argument(schedule_id, "run.schedule_id")
+        summary = Ref(RUN_SUMMARIES, scope, (scope.id, schedule))
+        refs: tuple[Ref, ...] = (Ref(RUNS, scope, (key,)), *([summary] if schedule else []))
+
+        def rule(rows: Rows, moment: ServerClock) -> Rows:
+            del moment
+            # Safe, because a driver returns rows of the entity of each ref.
+            run, *summaries = cast("tuple[Row[Run] | None, *tuple[Row[RunSummary] | None, ...]]", rows)
+            stored = self._required(run, RUNS, key).model
+            if stored.schedule_id != schedule_id:
+                raise ConcurrencyError(
+                    f"Run {key!r} was replaced while it was moved; try again.", entity="runs"
+                )
+            after = moved(stored, now=instant)
+            if after is stored:
+                return (None,) * len(rows)
+            before = [None if summary is None else summary.model for summary in summaries]
+            return Row(after), *(Row(projected(each, after, schedule, instant)) for each in before)
+
+        return cast("Row[Run]", self._access.change(refs, rule)[0]).model
 
     @override
     def get_pending_runs(
@@ -89,6 +145,10 @@ class Runs(Repository, RunRepository):
         origin = self._required(self._get(RUNS, scope, (key,)), RUNS, key)
         run = rules.retried(origin, actor, instant, new_key)
         return self._access.insert(RUNS, scope, Row(run)).model
+
+    @override
+    def delete(self, tenant_id: str, run_id: str) -> bool:
+        return self._remove(RUNS, self._admit(tenant_id), (id_argument(run_id, "run_id"),))
 
     @override
     def purge_finished(self, before: datetime, *, tenant_id: str | None = None, batch_size: int = 500) -> int:

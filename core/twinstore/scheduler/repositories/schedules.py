@@ -60,6 +60,10 @@ class Schedules(Repository, ScheduleRepository):
         return self._page(SCHEDULES, queries.schedules(self._admit(tenant_id), options))
 
     @override
+    def count(self, tenant_id: str, options: ScheduleQueryOptions | None = None) -> int:
+        return self._count(SCHEDULES, queries.schedules(self._admit(tenant_id), options))
+
+    @override
     def upsert(self, schedule: Schedule, *, expected_updated_at: datetime | None = None) -> Schedule:
         schedule = self._model(schedule, Schedule, "schedule")
         scope = self._admit(schedule.tenant_id)

@@ -52,6 +52,10 @@ class Triggers(Repository, TriggerRepository):
         return self._page(TRIGGERS, queries.triggers(self._admit(tenant_id), limit, page_token))
 
     @override
+    def count(self, tenant_id: str) -> int:
+        return self._count(TRIGGERS, queries.triggers(self._admit(tenant_id), 1, None))
+
+    @override
     def recalculate(self, tenant_id: str, schedule_id: str, now: datetime) -> Trigger:
         scope, key = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
         instant = instant_argument(now, "now")

@@ -74,6 +74,11 @@ class Workers(Repository, WorkerRepository):
         return self._page(WORKERS, queries.workers(statuses, tenant_id, limit, page_token))
 
     @override
+    def count(self, *, statuses: Collection[WorkerStatus] | None = None, tenant_id: str | None = None) -> int:
+        self._admit_system(PURPOSE)
+        return self._count(WORKERS, queries.workers(statuses, tenant_id, 1, None))
+
+    @override
     def find_dead(
         self, now: datetime, *, threshold: timedelta = DEAD_AFTER, limit: int = 100
     ) -> Page[Worker]:

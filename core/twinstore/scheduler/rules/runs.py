@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from twinstore.access.errors import invalid_transition
 from twinstore.errors import ConflictError, InvalidTransitionError, ValidationError
+from twinstore.models.json_text import format_timestamp
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import Run, RunReason, RunStats
 from twinstore.scheduler.states import run_move_allowed
@@ -39,22 +40,51 @@ def check_update(stored: Run, run: Run, expected_state: RunState | None) -> bool
     # Before the rules: a repeated call is allowed even in a terminal state, which no move leaves.
     if stored == run:
         return False
-    _check_move(stored, run)
+    _check_move(stored, run.state, run.stats)
     _check_immutable(stored, run)
     _check_counters(stored, run)
     return True
 
 
-def _check_move(stored: Run, run: Run) -> None:
-    if not run_move_allowed(stored.state, run.state):
-        raise _forbidden(stored, run, "this move is not allowed")
-    skips_work = stored.state is RunState.PLANNING and run.state is RunState.COMPLETED
-    if skips_work and (run.stats.candidates or run.stats.queued):
-        raise _forbidden(stored, run, "a planning run completes only without candidates and queued work")
+def moved(
+    stored: Run, state: RunState, now: datetime, *, stats: RunStats | None = None, error: str | None = None
+) -> Run:
+    """Return a run as it was moved at an instant; the stored one if it was moved so before."""
+    starts = state is RunState.RUNNING
+    changes = {
+        "state": state,
+        "started_at" if starts else "finished_at": now,
+        "stats": stored.stats if stats is None else stats,
+        "error": error,
+    }
+    if stored.state is state and (starts or all(getattr(stored, name) == changes[name] for name in changes)):
+        return stored
+    # Before the model is built: its rules refuse the instants of a move that must be refused as a move.
+    _check_move(stored, state, stats or stored.stats)
+    earliest = stored.started_at or stored.created_at
+    if now < earliest:
+        raise ValidationError(
+            f"Run {stored.id!r} cannot become {state} at {format_timestamp(now)}, before "
+            f"{format_timestamp(earliest)}, when it was created or started.",
+            entity="runs",
+            key=stored.id,
+        )
+    run = stored.evolve(**changes)
+    _check_counters(stored, run)
+    return run
 
 
-def _forbidden(stored: Run, run: Run, why: str) -> InvalidTransitionError:
-    return invalid_transition("runs", "run", run.id, (stored.state, run.state), why)
+def _check_move(stored: Run, state: RunState, stats: RunStats) -> None:
+    if not run_move_allowed(stored.state, state):
+        why = "it ended before, otherwise" if stored.state is state else "this move is not allowed"
+        raise _forbidden(stored, state, why)
+    skips_work = stored.state is RunState.PLANNING and state is RunState.COMPLETED
+    if skips_work and (stats.candidates or stats.queued):
+        raise _forbidden(stored, state, "a planning run completes only without candidates and queued work")
+
+
+def _forbidden(stored: Run, state: RunState, why: str) -> InvalidTransitionError:
+    return invalid_transition("runs", "run", stored.id, (stored.state, state), why)
 
 
 def _check_immutable(stored: Run, run: Run) -> None:

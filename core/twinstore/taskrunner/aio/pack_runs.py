@@ -42,3 +42,9 @@ class AsyncPackRunStateStore(Awaited[PackRunStateStore]):
     ) -> Page[PackRunState]:
         """Return a page of runs."""
         return await self._threads.run(self._sync.list, options, tenant_id=tenant_id)
+
+    async def count(
+        self, options: PackRunQueryOptions | None = None, *, tenant_id: str | AllTenants | None = None
+    ) -> int:
+        """Return how many runs all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, options, tenant_id=tenant_id)

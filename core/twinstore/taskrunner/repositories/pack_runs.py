@@ -65,3 +65,9 @@ class PackRuns(TaskRunnerRepository, PackRunStateStore):
         self, options: PackRunQueryOptions | None = None, *, tenant_id: str | AllTenants | None = None
     ) -> Page[PackRunState]:
         return self._page(PACK_RUNS, queries.pack_runs(self._admit_run(tenant_id, "list"), options))
+
+    @override
+    def count(
+        self, options: PackRunQueryOptions | None = None, *, tenant_id: str | AllTenants | None = None
+    ) -> int:
+        return self._count(PACK_RUNS, queries.pack_runs(self._admit_run(tenant_id, "count"), options))

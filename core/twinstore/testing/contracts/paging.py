@@ -9,7 +9,7 @@ import base64
 import json
 from dataclasses import dataclass, field, replace
 from itertools import cycle
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 from typing_extensions import override
@@ -18,6 +18,7 @@ from twinstore.access.guard import GuardedAccess
 from twinstore.errors import ValidationError
 from twinstore.testing.base import Contract, each
 from twinstore.testing.calls import Listing
+from twinstore.testing.examples import numbered_key
 from twinstore.testing.instants import at
 from twinstore.testing.workspace import Workspace, all_pages
 
@@ -178,13 +179,28 @@ class PagingContract(Contract):
     @each_listing
     def test_a_page_shows_no_more_than_its_limit(self, workspace: Workspace, listing: Listing) -> None:
         listing.fill(workspace, DISORDER[:4])
-        for limit, shown in ((1, 1), (3, 3), (4, 4), (5, 4), (10**9, 4)):
+        for limit, shown in ((1, 1), (3, 3), (4, 4), (5, 4)):
             page = listing.page(workspace.storage, workspace.tenant, limit, None)
             assert (len(page), page.next_page_token is None) == (shown, limit >= 4)
 
+    @each("example", lambda kit: [item for item in kit.module.examples if item.counts is not None])
+    def test_the_rows_of_all_pages_are_counted(self, workspace: Workspace, example: Example) -> None:
+        def count(place: Workspace) -> int:
+            return cast("int", example.count(place.storage.unbound, place.tenant))
+
+        before = count(workspace)
+        for place, number in ((workspace, 5), (workspace.elsewhere, 3)):
+            for key in range(number):
+                model = example.vary(place.tenant, numbered_key(place.tenant, key), key)
+                example.store(place.storage.unbound, place.tenant, model)
+        # What has no tenant is counted together.
+        assert count(workspace) - before == (5 if example.is_owned else 8)
+
     @each("listing", lambda kit: [*kit.listings(), *kit.system_listings()])
-    def test_a_page_of_less_than_one_is_refused(self, workspace: Workspace, listing: Listing) -> None:
-        for limit in (0, -1, True, False, 1.5, "1", None):
+    def test_a_page_of_less_than_one_or_of_too_many_is_refused(
+        self, workspace: Workspace, listing: Listing
+    ) -> None:
+        for limit in (0, -1, 10**9, 2**64, True, False, 1.5, "1", None):
             with pytest.raises(ValidationError, match="limit"):
                 listing.page(workspace.storage, workspace.tenant, limit, None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
 

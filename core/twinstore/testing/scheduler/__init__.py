@@ -31,6 +31,7 @@ from twinstore.testing.scheduler.contracts.run_summaries import (
 )
 from twinstore.testing.scheduler.contracts.runs import (
     ExecutionLogContract,
+    RunMoveContract,
     RunRepositoryContract,
     RunStateContract,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "PolicyClaimContract",
     "PolicyJobContract",
     "PolicyRunServiceContract",
+    "RunMoveContract",
     "RunRepositoryContract",
     "RunStateContract",
     "RunSummaryRepositoryContract",
@@ -95,6 +97,7 @@ class SchedulerContract(
     FiringContract,
     RunRepositoryContract,
     RunStateContract,
+    RunMoveContract,
     ExecutionLogContract,
     ImpactSnapshotRepositoryContract,
     AuditRepositoryContract,

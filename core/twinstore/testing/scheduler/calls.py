@@ -237,7 +237,13 @@ TENANT_CALLS: Final = (
     called("triggers.fire", lambda s, t, h: s.triggers.fire(t, h.schedule.id, at(99_999)), None),
     called("runs.create", lambda s, t, h: s.runs.create(planned(h.run.evolve(tenant_id=t))), DuplicateError),
     called("runs.update", lambda s, t, h: s.runs.update(h.run.evolve(tenant_id=t)), answer=False),
+    called("runs.start", lambda s, t, h: s.runs.start(t, h.run.id, at(9)), NotFoundError),
+    called("runs.complete", lambda s, t, h: s.runs.complete(t, h.run.id, at(9)), NotFoundError),
+    called("runs.fail", lambda s, t, h: s.runs.fail(t, h.run.id, at(9), "x"), NotFoundError),
+    called("runs.cancel", lambda s, t, h: s.runs.cancel(t, h.run.id, at(9)), NotFoundError),
     called("runs.retry", lambda s, t, h: s.runs.retry(t, h.run.id, "x", at()), NotFoundError),
+    called("runs.delete", lambda s, t, h: s.runs.delete(t, h.run.id), answer=False),
+    called("run_summaries.delete", lambda s, t, h: s.run_summaries.delete(t, h.schedule.id), answer=False),
     called("runs.purge_finished", lambda s, t, _: s.runs.purge_finished(at(9999), tenant_id=t), 0),
     called(
         "execution_logs.append",
@@ -591,6 +597,7 @@ TOUCHES: Final = (
         POLICY_JOBS,
         lambda s, t, h: s.policy_run_service.request_cancellation(t, h.job.run_id or "", None),
     ),
+    touching("cancel", RUNS, lambda s, t, h: s.runs.cancel(t, h.run.id, at(9))),
     touching("retry", RUNS, lambda s, t, h: s.runs.retry(t, h.run.id, "x", at())),
     touching("rebuild", RUNS, lambda s, t, h: s.run_summary_service.rebuild(t, h.schedule.id)),
     touching(

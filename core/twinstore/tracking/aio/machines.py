@@ -44,6 +44,10 @@ class AsyncTrackingMachineRepository(Awaited[TrackingMachineRepository]):
         """Return a page of machines. Order: machine_id. Limit 20, at most 100. No statuses: nothing."""
         return await self._threads.run(self._sync.list, statuses=statuses, limit=limit, page_token=page_token)
 
+    async def count(self, *, statuses: Collection[MachineStatus] | None = None) -> int:
+        """Return how many machines all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, statuses=statuses)
+
     async def update(self, record: TrackingMachine, *, expected_status: MachineStatus | None = None) -> bool:
         """Replace a machine; a heartbeat never goes back. Absent: false. Equal: true, nothing is written."""
         return await self._threads.run(self._sync.update, record, expected_status=expected_status)

@@ -38,6 +38,10 @@ class AsyncTrackingSessionRepository(Awaited[TrackingSessionRepository]):
         """Return a page of sessions. Order: latest start first, then by id. Limit 20, at most 100."""
         return await self._threads.run(self._sync.list, options)
 
+    async def count(self, options: SessionQueryOptions | None = None) -> int:
+        """Return how many sessions all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, options)
+
     async def update(self, record: TrackingSession, *, expected_status: SessionStatus | None = None) -> bool:
         """Replace a session; a heartbeat never goes back. Absent: false. Equal: true, nothing is written."""
         return await self._threads.run(self._sync.update, record, expected_status=expected_status)

@@ -37,6 +37,10 @@ class AsyncTrackingTaskRepository(Awaited[TrackingTaskRepository]):
         """Return a page of tasks. Order: (created_at, task_id). Limit 20, at most 100."""
         return await self._threads.run(self._sync.list, options)
 
+    async def count(self, options: TaskQueryOptions | None = None) -> int:
+        """Return how many tasks all pages of :meth:`list` have together. Empty: 0."""
+        return await self._threads.run(self._sync.count, options)
+
     async def update(self, record: TrackingTask, *, expected_status: TaskStatus | None = None) -> bool:
         """Replace a task. Absent: false. Equal: true, nothing is written. Atomic."""
         return await self._threads.run(self._sync.update, record, expected_status=expected_status)

@@ -62,6 +62,11 @@ class TrackingMachines(TrackingRepository, TrackingMachineRepository):
         return self._page(MACHINES, queries.machines(statuses, limit, page_token))
 
     @override
+    def count(self, *, statuses: Collection[MachineStatus] | None = None) -> int:
+        self._scope()
+        return self._count(MACHINES, queries.machines(statuses, 1, None), "status")
+
+    @override
     def update(self, record: TrackingMachine, *, expected_status: MachineStatus | None = None) -> bool:
         record, key = self._model(record, TrackingMachine, "record"), record.machine_id
         expected = (

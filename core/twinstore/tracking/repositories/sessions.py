@@ -71,6 +71,11 @@ class TrackingSessions(TrackingRepository, TrackingSessionRepository):
         return self._page(SESSIONS, queries.sessions(options))
 
     @override
+    def count(self, options: SessionQueryOptions | None = None) -> int:
+        self._scope()
+        return self._count(SESSIONS, queries.sessions(options), "status")
+
+    @override
     def update(self, record: TrackingSession, *, expected_status: SessionStatus | None = None) -> bool:
         record, now = self._model(record, TrackingSession, "record"), self._clock.now()
         expected = (

@@ -43,6 +43,11 @@ class TrackingTasks(TrackingRepository, TrackingTaskRepository):
         return self._page(TASKS, queries.tasks(options))
 
     @override
+    def count(self, options: TaskQueryOptions | None = None) -> int:
+        self._scope()
+        return self._count(TASKS, queries.tasks(options), "status")
+
+    @override
     def update(self, record: TrackingTask, *, expected_status: TaskStatus | None = None) -> bool:
         record, now = self._model(record, TrackingTask, "record"), self._clock.now()
         expected = (

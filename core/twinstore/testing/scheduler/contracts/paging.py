@@ -49,11 +49,15 @@ class FilteredListContract(SchedulerCases):
             with pytest.raises(ValidationError, match="token"):
                 workspace.storage.runs.list(workspace.tenant, options)
 
-    def test_a_page_is_cut_at_the_maximum_and_by_default(self, workspace: SchedulerWorkspace) -> None:
+    def test_a_page_has_a_default_and_a_maximum_above_which_it_is_refused(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
         for number in range(201):
             workspace.storage.run_summaries.upsert(workspace.summary(f"{number:03}"))
         assert len(workspace.storage.run_summaries.list(workspace.tenant)) == 50
-        page = workspace.storage.run_summaries.list(workspace.tenant, limit=1000)
+        page = workspace.storage.run_summaries.list(workspace.tenant, limit=200)
         assert len(page) == 200
         rest = workspace.storage.run_summaries.list(workspace.tenant, page_token=page.next_page_token)
         assert [summary.schedule_id for summary in rest] == [workspace.id("200")]
+        with pytest.raises(ValidationError, match="from 1 to 200"):
+            workspace.storage.run_summaries.list(workspace.tenant, limit=201)

@@ -218,6 +218,18 @@ class RunSummaryRepositoryContract(SchedulerCases):
         with pytest.raises(ValidationError, match="summary"):
             workspace.storage.run_summaries.upsert(workspace.run())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
 
+    def test_a_summary_is_removed_and_the_next_move_of_a_run_writes_a_new_one(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        summaries, tenant, schedule = workspace.storage.run_summaries, workspace.tenant, workspace.id("s")
+        first, second = (in_state(workspace, RunState.QUEUED, name, schedule_id=schedule) for name in "ab")
+        workspace.storage.runs.start(tenant, first.id, at(200))
+        assert summaries.delete(workspace.foreign, schedule) is False
+        assert [summaries.delete(tenant, f" {schedule} ") for _ in range(2)] == [True, False]
+        workspace.storage.runs.start(tenant, second.id, at(200))
+        stored = summaries.get_required(tenant, schedule)
+        assert [entry.run_id for entry in stored.recent] == [second.id]
+
 
 class RunSummaryServiceContract(SchedulerCases):
     """Projection in any order, the window, and rebuilding."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
 from itertools import product
 from typing import TYPE_CHECKING, Final, cast
 
@@ -15,7 +18,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.models.fields import INT64_MAX
-from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
+from twinstore.scheduler.catalog import EXECUTION_LOGS, RUN_SUMMARIES, RUNS
 from twinstore.scheduler.enums import RunState, RunTrigger
 from twinstore.scheduler.runs import RunQueryOptions, RunReason, RunStats
 from twinstore.testing.base import needs
@@ -27,14 +30,21 @@ from twinstore.testing.scheduler.examples import make_log_entry
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from twinstore.scheduler.execution_logs import ExecutionLogEntry
-    from twinstore.scheduler.runs import Run
+    from twinstore.scheduler.runs import Run, RunRepository
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
-__all__ = ["ExecutionLogContract", "RunRepositoryContract", "RunStateContract", "finished", "in_state"]
+__all__ = [
+    "ExecutionLogContract",
+    "RunMoveContract",
+    "RunRepositoryContract",
+    "RunStateContract",
+    "finished",
+    "in_state",
+]
 
 PENDING = {"state": RunState.QUEUED, "started_at": None, "finished_at": None, "error": None}
 PATHS: dict[RunState, tuple[RunState, ...]] = {
@@ -206,6 +216,8 @@ class RunRepositoryContract(SchedulerCases):
         )
         assert listed(workspace, created_after=at(1), created_before=at(4)) == ["3", "2"]
         assert listed(workspace, states=[RunState.RUNNING]) == []
+        some = RunQueryOptions(states=[RunState.QUEUED], schedule_id="s-1", limit=1)
+        assert workspace.storage.runs.count(workspace.tenant, some) == 2
         assert listed(workspace, created_after=at(4), created_before=at(1)) == []
 
     def test_bounds_are_compared_to_the_millisecond(self, workspace: SchedulerWorkspace) -> None:
@@ -231,6 +243,19 @@ class RunRepositoryContract(SchedulerCases):
         ):
             with pytest.raises(ValidationError):
                 listed(workspace, **options)
+
+    @pytest.mark.parametrize("state", RunState)
+    def test_a_run_is_removed_with_its_log_in_any_state(
+        self, workspace: SchedulerWorkspace, state: RunState
+    ) -> None:
+        runs, tenant = workspace.storage.runs, workspace.tenant
+        gone, kept = in_state(workspace, state), in_state(workspace, state, "b")
+        for run in (gone, kept):
+            workspace.storage.execution_logs.append(unnumbered(run, "a"))
+        assert runs.delete(workspace.foreign, gone.id) is False
+        assert [runs.delete(tenant, f" {gone.id} ") for _ in range(2)] == [True, False]
+        assert (workspace.count(RUNS), workspace.count(EXECUTION_LOGS)) == (1, 1)
+        assert runs.get(tenant, kept.id) == kept
 
     def test_something_that_is_no_run_is_refused(self, workspace: SchedulerWorkspace) -> None:
         for call in (workspace.storage.runs.create, workspace.storage.runs.update):
@@ -433,6 +458,151 @@ class RunStateContract(SchedulerCases):
         higher = high.evolve(**{"candidates": INT64_MAX, "queued": INT64_MAX, counter: INT64_MAX})
         assert workspace.storage.runs.update(run.evolve(stats=higher)) is True
         assert workspace.storage.runs.get_required(workspace.tenant, run.id).stats == higher
+
+
+MOVES: Final[dict[RunState, Callable[[RunRepository, Run, datetime], Run]]] = {
+    RunState.RUNNING: lambda runs, run, now: runs.start(run.tenant_id, run.id, now),
+    RunState.COMPLETED: lambda runs, run, now: runs.complete(run.tenant_id, run.id, now),
+    RunState.ERROR: lambda runs, run, now: runs.fail(run.tenant_id, run.id, now, " boom "),
+    RunState.CANCELLED: lambda runs, run, now: runs.cancel(run.tenant_id, run.id, now),
+}
+each_move = pytest.mark.parametrize("target", list(MOVES))
+
+
+class RunMoveContract(SchedulerCases):
+    """``start``, ``complete``, ``fail`` and ``cancel``, each with the summary of the schedule."""
+
+    @each_move
+    def test_a_move_sets_its_instant_and_a_forbidden_one_is_refused_whatever_the_instant(
+        self, workspace: SchedulerWorkspace, target: RunState
+    ) -> None:
+        runs, move = workspace.storage.runs, MOVES[target]
+        for origin in RunState:
+            run = in_state(workspace, origin, origin.value)
+            if (origin, target) not in ALLOWED:
+                with pytest.raises(InvalidTransitionError) as refusal:
+                    move(runs, run, at(-9))
+                assert (refusal.value.from_state, refusal.value.to_state) == (origin.value, target.value)
+            elif origin is not target:
+                instant = "started_at" if target is RunState.RUNNING else "finished_at"
+                run = moved(run, target, **{instant: at(200)})
+                assert move(runs, run, at(200)) == run
+            assert runs.get(workspace.tenant, run.id) == run
+
+    @each_move
+    def test_the_summary_of_the_schedule_moves_with_the_run(
+        self, workspace: SchedulerWorkspace, target: RunState
+    ) -> None:
+        storage, schedule = workspace.storage, workspace.id("s")
+        origin = RunState.RUNNING if target is RunState.COMPLETED else RunState.QUEUED
+        first, second = (in_state(workspace, origin, name, schedule_id=schedule) for name in "ab")
+        for number, run in enumerate((first, second), start=1):
+            stored = MOVES[target](storage.runs, run, at(200 + number))
+            summary = storage.run_summaries.get_required(workspace.tenant, schedule)
+            assert (len(summary.recent), summary.updated_at) == (number, at(200 + number))
+            assert storage.run_summary_service.project(stored, now=at()) == summary
+        assert workspace.count(RUN_SUMMARIES) == 1
+
+    @each_move
+    def test_a_repeated_move_writes_nothing_and_another_end_is_refused(
+        self, workspace: SchedulerWorkspace, target: RunState
+    ) -> None:
+        storage, schedule = workspace.storage, workspace.id("s")
+        origin = RunState.RUNNING if target is RunState.COMPLETED else RunState.QUEUED
+        run = MOVES[target](storage.runs, in_state(workspace, origin, schedule_id=schedule), at(200))
+        keys = ((RUNS, (run.id,)), (RUN_SUMMARIES, (workspace.tenant, schedule)))
+        before = [workspace.stamp(entity, key) for entity, key in keys]
+        assert MOVES[target](storage.runs, run, at(200)) == run
+        if target is RunState.RUNNING:
+            assert storage.runs.start(workspace.tenant, run.id, at(201)) == run
+        else:
+            with pytest.raises(InvalidTransitionError, match="ended before"):
+                MOVES[target](storage.runs, run, at(201))
+        assert [workspace.stamp(entity, key) for entity, key in keys] == before
+
+    def test_an_end_brings_its_counters_or_its_error(self, workspace: SchedulerWorkspace) -> None:
+        runs, stats = workspace.storage.runs, RunStats(candidates=2, new_high=1)
+        run = in_state(workspace, RunState.RUNNING, schedule_id=workspace.id("s"))
+        assert runs.complete(workspace.tenant, f" {run.id} ", at(200), stats=stats).stats == stats
+        summary = workspace.storage.run_summaries.get_required(workspace.tenant, workspace.id("s"))
+        assert summary.counters.total_new_high == 1
+        with pytest.raises(InvalidTransitionError):
+            runs.complete(workspace.tenant, run.id, at(200), stats=RunStats())
+        failed = runs.fail(workspace.tenant, in_state(workspace, RunState.QUEUED, "b").id, at(200), " boom ")
+        assert failed.error == "boom"
+        with pytest.raises(InvalidTransitionError):
+            runs.fail(workspace.tenant, failed.id, at(200), "other")
+
+    def test_a_planned_run_completes_only_without_work(self, workspace: SchedulerWorkspace) -> None:
+        runs, run = workspace.storage.runs, in_state(workspace, RunState.PLANNING)
+        with pytest.raises(InvalidTransitionError, match="without candidates"):
+            runs.complete(workspace.tenant, run.id, at(200), stats=RunStats(candidates=1))
+        assert runs.complete(workspace.tenant, run.id, at(200)).state is RunState.COMPLETED
+
+    def test_unacceptable_arguments_of_a_move_change_nothing(self, workspace: SchedulerWorkspace) -> None:
+        runs, tenant = workspace.storage.runs, workspace.tenant
+        stats = RunStats(candidates=3)
+        run = in_state(workspace, RunState.RUNNING, schedule_id=workspace.id("s"), stats=stats)
+        refused: list[tuple[Callable[[], Run], str]] = [
+            (lambda: runs.complete(tenant, run.id, at(-9)), "before"),
+            (lambda: runs.complete(tenant, run.id, at(200), stats=RunStats(candidates=2)), "candidates"),
+            (lambda: runs.complete(tenant, run.id, at(200), stats=cast("RunStats", {})), "stats"),
+            (lambda: runs.fail(tenant, run.id, at(200), " "), "error"),
+            (lambda: runs.cancel(tenant, run.id, at(200).replace(tzinfo=None)), "now"),
+        ]
+        for call, problem in refused:
+            with pytest.raises(ValidationError, match=problem):
+                call()
+        assert runs.get(tenant, run.id) == run
+        assert workspace.count(RUN_SUMMARIES) == 0
+
+    @each_move
+    def test_a_move_of_an_absent_or_foreign_run_finds_nothing(
+        self, workspace: SchedulerWorkspace, target: RunState
+    ) -> None:
+        theirs = in_state(workspace.elsewhere, RunState.RUNNING, schedule_id=workspace.id("s"))
+        for run in (theirs.evolve(tenant_id=workspace.tenant), workspace.run("missing")):
+            with pytest.raises(NotFoundError) as absence:
+                MOVES[target](workspace.storage.runs, run, at(200))
+            assert (absence.value.entity, absence.value.key) == ("runs", run.id)
+        assert workspace.elsewhere.storage.runs.get(workspace.foreign, theirs.id) == theirs
+        assert workspace.count(RUN_SUMMARIES) == 0
+
+    @needs("transactions")
+    def test_of_concurrent_ends_of_one_run_exactly_one_wins(self, workspace: SchedulerWorkspace) -> None:
+        run = in_state(workspace, RunState.RUNNING, schedule_id=workspace.id("s"))
+        ends = [RunState.COMPLETED, RunState.ERROR, RunState.CANCELLED] * 2
+        competitors = [(end, at(200 + number)) for number, end in enumerate(ends)]
+        results = workspace.race(lambda storage, end: MOVES[end[0]](storage.runs, run, end[1]), competitors)
+        assert outcomes(results) == {"InvalidTransitionError": 5, "ok": 1}
+        stored = workspace.storage.runs.get_required(workspace.tenant, run.id)
+        summary = workspace.storage.run_summaries.get_required(workspace.tenant, workspace.id("s"))
+        assert stored in results
+        assert [(entry.run_id, entry.state) for entry in summary.recent] == [(run.id, stored.state)]
+
+    @needs("transactions")
+    def test_concurrent_moves_of_the_runs_of_one_schedule_are_all_in_its_summary(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = workspace.id("s")
+        competitors = [in_state(workspace, RunState.QUEUED, name, schedule_id=schedule) for name in "abcdef"]
+        results = workspace.race(
+            lambda storage, run: storage.runs.start(run.tenant_id, run.id, at(200)), competitors
+        )
+        assert outcomes(results) == {"ok": 6}
+        summary = workspace.storage.run_summaries.get_required(workspace.tenant, schedule)
+        assert summary.counters.running == 6
+
+    @needs("transactions")
+    def test_a_move_in_a_unit_that_is_rolled_back_leaves_run_and_summary(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        run = in_state(workspace, RunState.QUEUED, schedule_id=workspace.id("s"))
+        with suppress(KeyError), workspace.storage.transaction(workspace.tenant) as unit:
+            unit.runs.start(workspace.tenant, run.id, at(200))
+            raise KeyError
+        assert workspace.storage.runs.get(workspace.tenant, run.id) == run
+        assert workspace.count(RUN_SUMMARIES) == 0
 
 
 def started(workspace: SchedulerWorkspace, name: str = "a") -> Run:
