@@ -40,6 +40,7 @@ HOST_PARTS: Final = (
     "twinstore.observing.otel",
     "twinstore.aio",
     "twinstore.errors",
+    "twinstore.fastapi",
 )
 
 
