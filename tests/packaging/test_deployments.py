@@ -96,6 +96,12 @@ def test_what_is_copied_exists_is_sent_to_the_engine_and_nothing_else_is() -> No
     assert (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()[1] == "*"
 
 
+@pytest.mark.smoke
+def test_the_page_shows_the_proxy_as_the_sample_has_it() -> None:
+    proxy = (FOLDER / "nginx.conf").read_text()
+    assert f"```nginx\n{proxy}```" in (ROOT / "docs/web-service.md").read_text()
+
+
 def test_no_layer_holds_a_secret() -> None:
     for name, rest in instructions():
         assert (name, rest) == ("ARG", "TWINSTORE_VERSION") or name != "ARG"
