@@ -112,8 +112,10 @@ def test_every_command_of_the_wheel_shows_its_help(installed: Installed, tmp_pat
 def test_no_flag_of_the_wheel_shows_a_value_with_the_newest_typer(
     installed: Installed, tmp_path: Path
 ) -> None:
-    asked = [installed.python, "-P", "-c", "from importlib.metadata import version; print(version('typer'))"]
-    found = subprocess.run(asked, check=True, capture_output=True, text=True, cwd="/").stdout
+    asked = "from importlib.metadata import version; print(version('typer'))"
+    found = subprocess.run(
+        [installed.python, "-P", "-c", asked], check=True, capture_output=True, text=True, cwd="/"
+    ).stdout
     assert tuple(map(int, found.split(".")[:2])) >= (0, 29), "run `make setup` again"
     lines = [
         ["backfill", "copy", "--help"],

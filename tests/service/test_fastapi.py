@@ -32,7 +32,7 @@ def application(authenticate: Authenticate) -> FastAPI:
     tenant = tenant_dependency(authenticate)
 
     # As a default: an annotation is read as text, in which a variable of this function has no meaning.
-    async def who(caller: Caller = Depends(tenant)) -> dict[str, str]:  # noqa: B008, FAST002
+    async def who(caller: Caller = Depends(tenant)) -> dict[str, str]:  # noqa: B008
         return {"tenant": caller.tenant_id, "actor": caller.actor}
 
     async def unavailable() -> None:

@@ -93,7 +93,7 @@ def answered(service: httpx.Client) -> float:
     return time.monotonic() - begin
 
 
-async def body_of(limits: dict[str, float], *chunks: bytes | None) -> bytes:
+async def body_of(seconds: float, *chunks: bytes | None) -> bytes:
     """Return the body that an application reads behind the limits; ``None`` never comes."""
     read = bytearray()
 
@@ -115,24 +115,24 @@ async def body_of(limits: dict[str, float], *chunks: bytes | None) -> bytes:
     async def send(_: Message) -> None:
         raise AssertionError("nothing is sent")
 
-    await Limits(app, **limits)({"type": "http"}, receive, send)
+    await Limits(app, max_body=4, body_seconds=seconds)({"type": "http"}, receive, send)
     return bytes(read)
 
 
 def test_a_body_within_the_limits_is_handed_on_as_it_is() -> None:
-    assert asyncio.run(body_of({"max_body": 4, "body_seconds": 60.0}, b"ab", b"", b"cd")) == b"abcd"
+    assert asyncio.run(body_of(60.0, b"ab", b"", b"cd")) == b"abcd"
 
 
 @pytest.mark.parametrize(
-    ("chunks", "limits", "status"),
+    ("chunks", "seconds", "status"),
     [
-        ((b"abc", b"de"), {"max_body": 4, "body_seconds": 60.0}, 413),
-        ((b"a", None), {"max_body": 4, "body_seconds": 0.01}, 408),
+        ((b"abc", b"de"), 60.0, 413),
+        ((b"a", None), 0.01, 408),
     ],
 )
 def test_a_body_that_is_too_large_or_too_slow_is_refused(
-    chunks: tuple[bytes | None, ...], limits: dict[str, float], status: int
+    chunks: tuple[bytes | None, ...], seconds: float, status: int
 ) -> None:
     with pytest.raises(HTTPException) as refused:
-        asyncio.run(body_of(limits, *chunks))
+        asyncio.run(body_of(seconds, *chunks))
     assert refused.value.status_code == status
