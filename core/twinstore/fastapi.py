@@ -2,7 +2,7 @@
 
 app = FastAPI(lifespan=lifespan)
 add_error_handlers(app)
-app.include_router(probes(lambda request: request.app.state.scheduler))
+app.include_router(probes(lambda request: request.app.state.library))
 tenant = tenant_dependency(authenticate)
 
 @app.get("/tenants/{tenant_id}/runs/{run_id}")
