@@ -18,7 +18,7 @@ BODY_SECONDS: Final = 10.0
 
 
 class Limits:
-    """Bounds size and time of a body."""
+    """Bounds size and time of a body; uvicorn answers the requests of one connection one after the other."""
 
     def __init__(self, app: ASGIApp, *, max_body: int = MAX_BODY, body_seconds: float = BODY_SECONDS) -> None:
         """Take what answers, and the limits."""
