@@ -143,6 +143,8 @@ SHORTLY := sed -unE 's/^Installing collected.*/  Installing all of them, which t
 $(VENV)/.installed: pyproject.toml hatch_version.py | $(BIN)/python
 	@echo "Installing what pyproject.toml names into $(VENV): some minutes the first time, for 800 MB with both servers"
 	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --editable '.[dev]' | $(SHORTLY)
+# The release of Typer that a user gets, for the tests of the wheel: the generator of clients allows an older one only.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/newest typer
 	@touch $@
 
 # Not with the pip of Python 3.11, which knows no dependency groups.

@@ -40,6 +40,7 @@ HOST_PARTS: Final = (
     "twinstore.observing.otel",
     "twinstore.aio",
     "twinstore.errors",
+    "twinstore.fastapi",
 )
 
 
@@ -63,7 +64,7 @@ def pages() -> Mapping[str, tuple[str, ...]]:
     others = sorted({*DRIVER_PARTS, *MODULE_PARTS} - {*HOST_PARTS})
     return {
         "api": HOST_PARTS,
-        **{name: (package,) for name, package in own().items()},
+        **{name: (package, f"{package}.aio") for name, package in own().items()},
         EXTENDING: tuple(others),
     }
 
@@ -115,8 +116,7 @@ def entries() -> Mapping[str, Mapping[str, Mapping[str, Entry]]]:
 
 def candidates(name: str, module: str) -> Iterator[Entry]:
     """Yield what may be explained in a section; what belongs to a module of ours only on the page of that."""
-    sources = (module, *FACADES) if name in own() else (module,)
-    for entry in (entry for source in sources for entry in exported_names(source)):
+    for entry in exported_names(module):
         belongs = [page for page, package in own().items() if entry.home.startswith(f"{package}.")]
         if belongs == ([name] if name in own() else []):
             yield entry

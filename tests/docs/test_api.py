@@ -75,6 +75,13 @@ def test_every_exported_name_is_explained_once(module: str) -> None:
     assert {name: homes.count(home) for name, home in exported.items()} == dict.fromkeys(exported, 1)
 
 
+def test_every_name_can_be_imported_from_the_module_that_its_section_is_under() -> None:
+    sections = {module: part for page in api.entries().values() for module, part in page.items()}
+    names = {module: [entry.name for entry in part.values()] for module, part in sections.items()}
+    assert "SchedulerStorage" in names["twinstore.scheduler"]
+    assert all(hasattr(import_module(module), name) for module, found in names.items() for name in found)
+
+
 def test_what_a_newcomer_asks_for_is_among_them() -> None:
     parts = {"aio", "config", "errors", "observing", "scheduler", "taskrunner", "testing", "tracking"}
     assert {"twinstore", *(f"twinstore.{part}" for part in parts)} <= MODULES

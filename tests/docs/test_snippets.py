@@ -32,7 +32,7 @@ PARSERS: Final[dict[str, Callable[[str], dict[str, object]]]] = {
     "toml": tomllib.loads,
     "yaml": yaml.safe_load,
 }
-LANGUAGES: Final = {"console", "ini", "json", "python", "sh", "sql", "text", "toml", "yaml"}
+LANGUAGES: Final = {"console", "ini", "json", "nginx", "python", "sh", "sql", "text", "toml", "yaml"}
 PYTHON: Final = all_blocks("python")
 # Files of a tutorial are run by its replay.
 PYTHON_PAGES: Final = sorted(

@@ -27,6 +27,7 @@ EXTRAS: Final[dict[str, list[str]]] = PROJECT["optional-dependencies"]
 # Imports allowed besides the base dependencies: the extras with which a part is used. The longest path wins.
 PARTS: Final[dict[str, tuple[str, ...]]] = {
     "core/twinstore": (),
+    "core/twinstore/fastapi.py": ("service",),
     "core/twinstore/observing/otel.py": ("otel",),
     "core/twinstore/observing/prometheus.py": ("metrics",),
     "core/twinstore/testing": ("testing",),

@@ -24,9 +24,8 @@ from typing import Any, Final
 import psycopg
 import pytest
 import yaml
-from fastapi.routing import APIRoute
 
-from scheduler_service import health
+from scheduler_service.app import create_app
 from tests.docs.test_console import check_twinstore
 from tests.support.databases import PostgresServer
 from twinstore.config import load_settings
@@ -97,6 +96,12 @@ def test_what_is_copied_exists_is_sent_to_the_engine_and_nothing_else_is() -> No
     assert (FOLDER / "Dockerfile.dockerignore").read_text().splitlines()[1] == "*"
 
 
+@pytest.mark.smoke
+def test_the_page_shows_the_proxy_as_the_sample_has_it() -> None:
+    proxy = (FOLDER / "nginx.conf").read_text()
+    assert f"```nginx\n{proxy}```" in (ROOT / "docs/web-service.md").read_text()
+
+
 def test_no_layer_holds_a_secret() -> None:
     for name, rest in instructions():
         assert (name, rest) == ("ARG", "TWINSTORE_VERSION") or name != "ARG"
@@ -136,7 +141,7 @@ def test_the_health_check_asks_a_route_that_exists() -> None:
 
 
 def routes() -> set[str]:
-    return {route.path for route in health.router.routes if isinstance(route, APIRoute)}
+    return set(create_app().openapi()["paths"])
 
 
 # ------------------------------------------------------------------------------------- Compose

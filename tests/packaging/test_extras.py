@@ -111,6 +111,12 @@ CASES: Final = (
     # Newer releases of FastAPI bring OpenTelemetry themselves.
     Case(
         "service",
+        "import twinstore.fastapi",
+        frozenset({"anyio", "fastapi", "opentelemetry", "starlette"}),
+        "FastAPI",
+    ),
+    Case(
+        "service",
         "from scheduler_service.app import create_app",
         frozenset(
             {

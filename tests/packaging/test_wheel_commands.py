@@ -108,6 +108,26 @@ def test_every_command_of_the_wheel_shows_its_help(installed: Installed, tmp_pat
         assert (code, name in " ".join(shown.split()), said) == (0, True, ""), name
 
 
+@pytest.mark.smoke
+def test_no_flag_of_the_wheel_shows_a_value_with_the_newest_typer(
+    installed: Installed, tmp_path: Path
+) -> None:
+    asked = "from importlib.metadata import version; print(version('typer'))"
+    found = subprocess.run(
+        [installed.python, "-P", "-c", asked], check=True, capture_output=True, text=True, cwd="/"
+    ).stdout
+    assert tuple(map(int, found.split(".")[:2])) >= (0, 29), "run `make setup` again"
+    lines = [
+        ["backfill", "copy", "--help"],
+        ["backfill", "verify", "--help"],
+        ["migrate", "--help"],
+        ["--help"],
+    ]
+    shown = "".join(out for _, out, _ in in_wheel(installed, tmp_path, lines, COLUMNS="120"))
+    assert shown.count("--help ") == 4
+    assert "bool" not in shown.casefold()
+
+
 def test_the_commands_of_the_wheel_work(
     installed: Installed,
     empty_mongo_database: MongoDatabase,

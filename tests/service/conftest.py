@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from scheduler_service.app import create_app
-from tests.service.serving import served
+from tests.service.serving import by_name, served
 from tests.support.databases import fresh_settings
 from twinstore import ManualClock, open_storage
 
@@ -54,6 +54,6 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     with (
         fresh_settings(request.param, request) as settings,
         open_storage(settings, clock=clock) as storage,
-        served(create_app(settings, clock=clock)) as client,
+        served(create_app(settings, clock=clock, authenticate=by_name, docs=True, metrics=True)) as client,
     ):
         yield Api(client, clock, storage.scheduler)

@@ -69,8 +69,9 @@ def main() -> None:
         import uvicorn  # noqa: PLC0415
 
         from scheduler_service.app import create_app  # noqa: PLC0415
+        from tests.service.serving import by_name  # noqa: PLC0415
 
-        app = create_app(clock=clock, stamp=stamp)
+        app = create_app(clock=clock, stamp=stamp, authenticate=by_name, metrics=True)
         with socket.socket(fileno=int(sys.argv[1])) as listener:
             uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
     elif program == "fire":

@@ -6,16 +6,34 @@ import socket
 from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import httpx
 import uvicorn
 
+from twinstore.fastapi import Caller
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from fastapi import FastAPI
 
 JSON = {"Content-Type": "application/json"}
+
+
+class OfPath(httpx.Auth):
+    """Sends the token of the tenant that the path names, as ``by_name`` reads it."""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        tenant = (*request.url.raw_path.split(b"/"), b"", b"")[2].partition(b"?")[0].decode("ascii")
+        request.headers.setdefault("Authorization", f"Bearer {tenant}/tester")
+        yield request
+
+
+async def by_name(token: str) -> Caller | None:
+    """Accept ``tenant/actor``, both as in a path."""
+    tenant, slash, actor = token.partition("/")
+    return Caller(unquote(tenant), unquote(actor)) if slash else None
 
 
 def listening() -> socket.socket:
@@ -38,7 +56,7 @@ def served(app: FastAPI) -> Iterator[httpx.Client]:
         try:
             # The socket listens already, so the first request waits until the server takes it.
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            with httpx.Client(base_url=url, timeout=30.0) as client:
+            with httpx.Client(base_url=url, timeout=30.0, auth=OfPath()) as client:
                 assert client.get("/healthz").status_code == 200
                 yield client
         finally:

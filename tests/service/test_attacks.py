@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.service.serving import JSON
+from scheduler_service.app import create_app
+from tests.service.serving import JSON, served
 
 if TYPE_CHECKING:
     from httpx import Response
@@ -210,9 +211,9 @@ def test_a_body_that_is_not_sent_as_json_is_refused_by_name(api: Api, header: st
     assert "application/json" in refused(answer, 415, "not_json")["message"]
 
 
-def test_an_actor_of_any_script_goes_into_the_audit_as_it_is(api: Api) -> None:
+def test_an_actor_of_any_script_goes_into_the_audit_as_the_token_has_it(api: Api) -> None:
     schedule = {**SCHEDULE, "id": "sch_script", "name": "script"}
-    headers = [(b"Content-Type", b"application/json"), (b"X-Actor", "Jürgen 画".encode())]
+    headers = {**JSON, "Authorization": f"Bearer acme/{quote('Jürgen 画')}", "X-Actor": "somebody else"}
     path = f"{ACME}/schedules/sch_script"
     assert api.http.put(path, content=json.dumps(schedule), headers=headers).is_success
     (record,) = api.http.get(f"{ACME}/audit", params={"scheduleId": "sch_script"}).json()["items"]
@@ -220,12 +221,36 @@ def test_an_actor_of_any_script_goes_into_the_audit_as_it_is(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "value"),
-    [("X-Actor", "\xff"), ("X-Actor", ""), ("X-Actor", "x" * 201), ("X-Request-Id", "x" * 257)],
+    ("header", "status", "code"),
+    [
+        ("", 401, "unauthorized"),
+        ("Bearer", 401, "unauthorized"),
+        ("Bearer nonsense", 401, "unauthorized"),
+        ("Basic YTpi", 401, "unauthorized"),
+        ("Bearer globex/eve", 403, "tenant_scope"),
+        ("Bearer ACME/eve", 403, "tenant_scope"),
+        ("Bearer /eve", 400, "validation_error"),
+    ],
 )
-def test_a_bad_header_is_refused_by_name(api: Api, header: str, value: str) -> None:
-    headers = [(header.encode(), value.encode("latin-1"))]
-    answer = api.http.get(f"{ACME}/runs", headers=headers)
+def test_a_token_of_no_tenant_or_another_one_is_refused(
+    api: Api, header: str, status: int, code: str
+) -> None:
+    for path in ("runs", "workers/w1", "locks/planner", "audit"):
+        answer = api.http.get(f"{ACME}/{path}", headers={"Authorization": header})
+        refused(answer, status, code)
+        assert ("WWW-Authenticate" in answer.headers) == (status == 401)
+
+
+def test_without_a_check_of_tokens_all_are_refused_and_no_page_is_served() -> None:
+    with served(create_app({"Persistence": {"Scheduler": "Memory"}})) as client:
+        refused(client.get(f"{ACME}/runs"), 401, "unauthorized")
+        for path in ("/docs", "/openapi.json", "/metrics"):
+            refused(client.get(path), 404, "not_found")
+        assert client.get("/readyz").json() == {"status": "ok"}
+
+
+def test_a_request_id_that_is_too_long_is_refused_by_name(api: Api) -> None:
+    answer = api.http.get(f"{ACME}/runs", headers={"X-Request-Id": "x" * 257})
     refused(answer, 400, "validation_error")
 
 

@@ -24,7 +24,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.programs import CLOCK, HELD, FileClock
-from tests.service.serving import JSON, listening
+from tests.service.serving import JSON, OfPath, listening
 from tests.support.databases import environment_of, without_retention
 from twinstore.observing.counters import METRICS
 
@@ -162,13 +162,14 @@ def running(settings: Settings, folder: Path) -> Iterator[Programs]:
     clock = FileClock(folder / "clock")
     clock.set_to(at(0))
     environment = environment_of(settings) | {
+        "SCHEDULER_SERVICE_TOKEN": "acme/worker",
         CLOCK: str(folder / "clock"),
         "PYTHONPATH": f"{ROOT}:{ROOT / 'samples/service'}",
     }
     with ExitStack() as stack:
         listener = stack.enter_context(listening())
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        http = stack.enter_context(httpx.Client(base_url=url, timeout=DEADLINE))
+        http = stack.enter_context(httpx.Client(base_url=url, timeout=DEADLINE, auth=OfPath()))
         programs = Programs(environment, url, http, clock, stack)
         service = programs.start("serve", str(listener.fileno()), fds=(listener.fileno(),))
         yield programs

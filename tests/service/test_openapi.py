@@ -161,7 +161,7 @@ def story_of_schedules() -> Iterator[Step]:
 def story_of_runs() -> Iterator[Step]:
     planned = sample("run-no-deltas", id="run:1/a", scheduleId="sch_nightly_prod")
     one = {"run_id": "run:1/a"}
-    yield Step("post_run", {"x-actor": "Zoe"}, planned)
+    yield Step("post_run", {"x-request-id": "Zoe"}, planned)
     yield Step("put_run", {**one, "expectedState": "planning"}, {**planned, "state": "queued"})
     ended = {"state": "cancelled", "finishedAt": "2025-10-26T09:01:00+00:00"}
     yield Step("put_run", one, {**planned, **ended})
@@ -249,7 +249,7 @@ def test_a_generated_client_calls_every_operation(api: Api, generated: ModuleTyp
     found = operations(page())
     with api.scheduler.locks.acquire("planner", timedelta(0), tenant_id=TENANT):
         pass
-    with generated.Client(base_url=str(api.http.base_url)) as client:
+    with generated.AuthenticatedClient(base_url=str(api.http.base_url), token="acme/tester") as client:
         for step in story():
             answer = call(generated, client, found[step.operation], step)
             assert answer.status_code < HTTPStatus.MULTIPLE_CHOICES, (step.operation, answer.content)

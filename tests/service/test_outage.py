@@ -12,7 +12,7 @@ import pytest
 
 from scheduler_service.app import create_app
 from scheduler_service.calls import Service
-from tests.service.serving import JSON, served
+from tests.service.serving import JSON, by_name, served
 from twinstore import open_storage
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def stores(address: str) -> dict[str, Settings]:
 def api(request: pytest.FixtureRequest, nowhere: str) -> Iterator[httpx.Client]:
     """Serve from a store that has gone away since the service started."""
     driver = str(request.param)
-    app = create_app({"Persistence": {"Scheduler": "Memory"}})
+    app = create_app({"Persistence": {"Scheduler": "Memory"}}, authenticate=by_name)
     gone: Settings = {"Scheduler": driver, driver.capitalize(): stores(nowhere)[driver]}
     with open_storage({"Persistence": gone}) as storage, served(app) as client:
         service: Service = app.state.service

@@ -96,7 +96,7 @@ def test_what_was_begun_is_answered_and_stored(service: tuple[Service, dict[str,
     assert httpx.get(f"{url}/readyz", timeout=SECONDS).json() == {"status": "ok"}
     nightly = json.loads(FILES["nightly.json"])
     assert httpx.put(path, json=nightly, timeout=SECONDS).status_code == 200
-    assert moved_to("Mars", path).status_code == 422
+    assert moved_to("Mars", path).status_code == 400
     move = Thread(target=lambda: answers.append(moved_to("Asia/Tokyo", path)))
     move.start()
     running.until("moving nightly")

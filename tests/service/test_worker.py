@@ -73,7 +73,9 @@ class Tenant:
             return work(job, say)
 
         url = str(self.api.http.base_url)
-        client = self.clients.enter_context(Client(url, self.name, sleep=lambda _: None))
+        client = self.clients.enter_context(
+            Client(url, self.name, f"{self.name}/worker", sleep=lambda _: None)
+        )
         worker_id = f"{self.name}/{name}"
         worker = JobWorker(client, self.name, worker_id, once, self.api.clock, pause=0.01, renew=1000)
         return worker

@@ -71,7 +71,9 @@ PRODUCT: Final = (
     "twinstore_postgres",
 )
 # Few programs need them, or they are programs.
-NOT_IMPORTED: Final = re.compile(r"__main__|aio|demo|generate|metrics|otel|prometheus|selftest|testing")
+NOT_IMPORTED: Final = re.compile(
+    r"__main__|aio|demo|fastapi|generate|metrics|otel|prometheus|selftest|testing"
+)
 
 
 class Popen:

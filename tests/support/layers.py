@@ -28,7 +28,7 @@ LAYERS: Final[Mapping[str, tuple[str, ...]]] = {
         "fast plugins",
         "config documents ledger",
         "storage",
-        "aio",
+        "aio fastapi",
         "scheduler tracking taskrunner",
         "codegen",
         "testing",

@@ -58,6 +58,14 @@ WRONG_PLACES: Final[Mapping[str, Callable[[], object]]] = {
     "the path in the environment": lambda: load_settings(environ={"TWINSTORE_CONFIG": POSTGRES}),
     "the configuration": lambda: twinstore.open_storage(POSTGRES),
     "the configuration for asyncio": lambda: aio.open_storage(MONGO),
+    "a url of no driver": lambda: twinstore.open_storage(
+        url=MONGO.replace("mongodb", "mysql"), module="scheduler"
+    ),
+    "a url without a scheme": lambda: twinstore.open_storage(url=PASSWORD, module="scheduler"),
+    "a url as a variable": lambda: twinstore.open_storage(url=f"env:{MONGO}", module="scheduler"),
+    "a url as a file": lambda: aio.open_storage(url=f"file:{POSTGRES}", module="scheduler"),
+    "a url next to settings": lambda: aio.open_storage({}, url=MONGO, module="scheduler"),
+    "a url for a module": lambda: twinstore.open_storage(url="env:X", module=POSTGRES),
     "the configuration of a module": lambda: twinstore.add_scheduler_storage(MONGO),
     "the configuration as a mapping of something else": lambda: twinstore.open_storage(
         {MONGO: MONGO, "Persistence": MONGO}

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from types import TracebackType
 
+    from pydantic import SecretStr
+
     from twinstore.aio.calls import CallThreads
     from twinstore.clock import Clock
     from twinstore.config import ConfigPathLike, ConfigSource
@@ -244,6 +246,8 @@ def open_storage(
     options: Mapping[str, Mapping[str, object]] | None = None,
     observers: Iterable[Observer] = (),
     concurrency: int | None = None,
+    url: str | SecretStr | None = None,
+    module: str | None = None,
 ) -> AsyncStorage:
     """Return the storage that the configuration names, for asyncio; it does no I/O.
 
@@ -257,6 +261,8 @@ def open_storage(
         concurrency: how many calls, sessions and units of work may be at work at the same time, each of them
             in a thread; ``None``: as many as the driver can serve (``PoolMax`` on PostgreSQL). Sessions and
             units get four fifths of five or more, so that calls go on. Waiting tasks take no thread.
+        url: as for :func:`twinstore.open_storage`.
+        module: the module of ``url``.
 
     Raises:
         ConfigurationError: as :func:`twinstore.open_storage`.
@@ -269,6 +275,8 @@ def open_storage(
         clock=clock,
         options=options,
         observers=observers,
+        url=url,
+        module=module,
     )
     return AsyncStorage(storage, concurrency)
 

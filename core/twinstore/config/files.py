@@ -116,7 +116,7 @@ def read_file(path: Path, origin: str) -> Mapping[str, object]:
     parse = PARSERS.get(path.suffix.lower())
     if parse is None:
         raise _refused(f"{name} ({origin})", f"has an unknown format; use one of {', '.join(PARSERS)}")
-    text = _text(path, f"{name} ({origin})")
+    text = read_text(path, f"{name} ({origin})")
     try:
         data = parse(text)
     # Before ValueError, whose subclass it is.
@@ -135,7 +135,7 @@ def read_file(path: Path, origin: str) -> Mapping[str, object]:
     raise _refused(name, problem)
 
 
-def _text(path: Path, name: str) -> str:
+def read_text(path: Path, name: str) -> str:
     """Return the text of a file, which messages call by the given name."""
     try:
         if not path.is_file():
@@ -194,7 +194,7 @@ def read_env_file(
     from dotenv import dotenv_values  # noqa: PLC0415  # few applications have such a file
 
     name = f"environment file {path}"
-    text = _text(path, f"{name} ({origin})")
+    text = read_text(path, f"{name} ({origin})")
     lines = [(n, found) for n, line in enumerate(text.split("\n"), 1) if (found := LINE.match(line))]
     values: dict[str, str] = {}
     # The environment first. With its own interpolation, python-dotenv would prefer the lines, and read an
@@ -239,4 +239,4 @@ def read_secrets(directory: Path, origin: str, top_sections: frozenset[str]) -> 
         # Kubernetes mounts links to files in the same directory.
         if directory.resolve() not in path.resolve().parents:
             raise _refused(source, "is a link that leads out of its directory; put the file itself there")
-        yield SettingsEntry(_key(name), _text(path, source).strip(), source)
+        yield SettingsEntry(_key(name), read_text(path, source).strip(), source)

@@ -130,7 +130,7 @@ def _named(given: object, what: str, variable: str, variables: Mapping[str, str]
     if "://" in text:
         raise ConfigurationError(
             f"{name} should be a path, not a connection string ({mask_secret_url(text)[:MAX_MESSAGE_TEXT]}); "
-            "put that into a settings file, below Persistence."
+            "put that into a settings file, below Persistence, or give url and module to open_storage."
         )
     # No system has such a path, and most calls would say so with a ValueError.
     if "\0" in text:

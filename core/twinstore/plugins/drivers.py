@@ -90,6 +90,7 @@ class BackendInfo:
         state: whether it can be opened.
         detail: what is wrong and what to do; empty when ready.
         modules: the modules it stores, sorted; empty when its description could not be read.
+        schemes: the schemes of the URLs that it can be reached by.
     """
 
     name: str
@@ -98,6 +99,7 @@ class BackendInfo:
     state: BackendState
     detail: str = ""
     modules: tuple[str, ...] = ()
+    schemes: tuple[str, ...] = ()
 
 
 def installed_backend_names() -> tuple[str, ...]:
@@ -262,13 +264,14 @@ def _inspect(registration: Registration, same_name: Sequence[Registration]) -> B
         single_registration(same_name, registration.name, same_name, KIND)
         spec = _describe(registration)
     except ConfigurationError as error:
-        return _info(registration, "broken", error.message, ())
+        return _info(registration, "broken", error.message)
     missing = _missing_extra(registration, spec)
     return _info(
         registration,
         "missing extra" if missing else "ready",
         missing or _misspelt_modules(spec),
         tuple(sorted(built_modules() if spec.modules is None else spec.modules)),
+        spec.schemes if "connection_string" in spec.settings.model_fields else (),
     )
 
 
@@ -284,7 +287,11 @@ def _misspelt_modules(spec: BackendSpec) -> str:
 
 
 def _info(
-    registration: Registration, state: BackendState, detail: str, modules: tuple[str, ...]
+    registration: Registration,
+    state: BackendState,
+    detail: str,
+    modules: tuple[str, ...] = (),
+    schemes: tuple[str, ...] = (),
 ) -> BackendInfo:
     return BackendInfo(
         name=registration.name,
@@ -293,6 +300,7 @@ def _info(
         state=state,
         detail=detail,
         modules=modules,
+        schemes=schemes,
     )
 
 

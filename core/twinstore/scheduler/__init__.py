@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         SoftDeletion,
     )
     from twinstore.scheduler.selectors import LabelFilter, Selector, selector_digest
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.scheduler.triggers import Trigger, TriggerRepository, trigger_id
     from twinstore.scheduler.workers import Worker, WorkerRepository, WorkerStatus
 
@@ -152,6 +153,8 @@ __all__ = [
     "ScheduleQueryOptions",
     "ScheduleRepository",
     "SchedulerAuditService",
+    "SchedulerSession",
+    "SchedulerStorage",
     "Selector",
     "SelectorScope",
     "SeverityRank",
@@ -187,6 +190,7 @@ if not TYPE_CHECKING:
             "runs",
             "schedules",
             "selectors",
+            "storage",
             "triggers",
             "workers",
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
@@ -14,7 +14,6 @@ from twinstore.scheduler.services import AuditService, SummaryService
 from twinstore.storage.module import ModuleStorage
 
 if TYPE_CHECKING:
-    from twinstore.clock import Clock
     from twinstore.scheduler.audit import AuditRepository, SchedulerAuditService
     from twinstore.scheduler.execution_logs import ExecutionLogRepository
     from twinstore.scheduler.graph_job_store import GraphJobStore
@@ -28,12 +27,14 @@ if TYPE_CHECKING:
     from twinstore.scheduler.triggers import TriggerRepository
     from twinstore.scheduler.workers import WorkerRepository
 
+__all__ = ["SchedulerSession", "SchedulerStorage"]
+
 DEFAULTS: Final = SchedulerOptions()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SchedulerSession:
-    """The repositories and services of the scheduler, bound to one session or unit of work, or unbound."""
+    """The repositories and services of the scheduler: a session, a unit of work, or the storage itself."""
 
     schedules: ScheduleRepository
     triggers: TriggerRepository
@@ -51,24 +52,14 @@ class SchedulerSession:
     audit_service: SchedulerAuditService
     policy_run_service: PolicyRunService
 
-    @classmethod
-    def over(
-        cls,
-        repositories: Repositories,
-        clock: Clock,
-        *,
-        in_unit: bool = False,
-        options: SchedulerOptions = DEFAULTS,
-    ) -> Self:
-        """Return the repositories of a driver with the services over them.
 
-        Args:
-            repositories: those of the driver.
-            clock: the clock of the services.
-            in_unit: they belong to a transaction, in which nothing can be repeated after it lost.
-            options: what the host has tuned.
-        """
-        return cls(
+class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession], SchedulerSession):
+    """What a host holds. It connects on first use and closes only what it opened."""
+
+    @override
+    def session_over(self, repositories: Repositories, *, in_unit: bool = False) -> SchedulerSession:
+        options = self._options if isinstance(self._options, SchedulerOptions) else DEFAULTS
+        return SchedulerSession(
             schedules=repositories.schedules,
             triggers=repositories.triggers,
             runs=repositories.runs,
@@ -82,92 +73,8 @@ class SchedulerSession:
             graph_jobs=repositories.graph_jobs,
             graph_job_store=repositories.graph_job_store,
             run_summary_service=SummaryService(
-                repositories.run_summaries, repositories.runs, clock, in_unit=in_unit
+                repositories.run_summaries, repositories.runs, self._clock, in_unit=in_unit
             ),
-            audit_service=AuditService(repositories.audit, clock, options.audit_metadata),
-            policy_run_service=PolicyRuns(repositories.policy_jobs, clock, in_unit=in_unit),
+            audit_service=AuditService(repositories.audit, self._clock, options.audit_metadata),
+            policy_run_service=PolicyRuns(repositories.policy_jobs, self._clock, in_unit=in_unit),
         )
-
-
-class SchedulerStorage(ModuleStorage[Repositories, SchedulerSession]):
-    """What a host holds. It connects on first use and closes only what it opened."""
-
-    @override
-    def session_over(self, repositories: Repositories, *, in_unit: bool = False) -> SchedulerSession:
-        options = self._options if isinstance(self._options, SchedulerOptions) else DEFAULTS
-        return SchedulerSession.over(repositories, self._clock, in_unit=in_unit, options=options)
-
-    @property
-    def schedules(self) -> ScheduleRepository:
-        """Schedules."""
-        return self.unbound.schedules
-
-    @property
-    def triggers(self) -> TriggerRepository:
-        """Triggers."""
-        return self.unbound.triggers
-
-    @property
-    def runs(self) -> RunRepository:
-        """Runs."""
-        return self.unbound.runs
-
-    @property
-    def execution_logs(self) -> ExecutionLogRepository:
-        """Logs of runs."""
-        return self.unbound.execution_logs
-
-    @property
-    def impact_snapshots(self) -> ImpactSnapshotRepository:
-        """Impact snapshots."""
-        return self.unbound.impact_snapshots
-
-    @property
-    def audit(self) -> AuditRepository:
-        """Audit records."""
-        return self.unbound.audit
-
-    @property
-    def run_summaries(self) -> RunSummaryRepository:
-        """Run summaries."""
-        return self.unbound.run_summaries
-
-    @property
-    def workers(self) -> WorkerRepository:
-        """Workers."""
-        return self.unbound.workers
-
-    @property
-    def policy_jobs(self) -> PolicyJobRepository:
-        """Policy jobs."""
-        return self.unbound.policy_jobs
-
-    @property
-    def locks(self) -> DistributedLock:
-        """Locks that exclude each other in all processes that share the store."""
-        return self.unbound.locks
-
-    @property
-    def graph_jobs(self) -> GraphJobRepository:
-        """Graph jobs and their events."""
-        return self.unbound.graph_jobs
-
-    @property
-    def graph_job_store(self) -> GraphJobStore:
-        """Graph jobs of which each change leaves an event."""
-        return self.unbound.graph_job_store
-
-    @property
-    def run_summary_service(self) -> RunSummaryService:
-        """Projects run updates into run summaries."""
-        return self.unbound.run_summary_service
-
-    @property
-    def audit_service(self) -> SchedulerAuditService:
-        """Stamps and writes audit records."""
-        return self.unbound.audit_service
-
-    @property
-    def policy_run_service(self) -> PolicyRunService:
-        """Accepts requests for policy runs and reports their status."""
-        return self.unbound.policy_run_service

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, ParamSpec, Self, TypeVar
 
 from twinstore.access.nested_units import OpenUnits
@@ -118,9 +120,16 @@ class ModuleStorage(NotPicklable, ABC, Generic[R_co, S_co]):
     """What an application holds of a module. It connects on first use and closes only what it opened.
 
     ``R`` is the set of repositories of the module, ``S`` its session: repositories and services by attribute.
-    The storage of a module derives from this class, defines what a session is made of, and offers the parts
-    of the unbound session as properties.
+    The storage of a module derives from this class and defines what a session is made of. If it also derives
+    from its session, a dataclass, it has the parts of the unbound session as properties.
     """
+
+    def __init_subclass__(cls) -> None:
+        """Give a storage that derives from its session the parts of the unbound one."""
+        super().__init_subclass__()
+        kind: type[object] = cls
+        for part in fields(kind) if is_dataclass(kind) else ():
+            setattr(cls, part.name, property(attrgetter(f"unbound.{part.name}")))
 
     def __init__(
         self,

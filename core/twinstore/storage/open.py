@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast, overload
 from twinstore.access.unit_state import Lifetime
 from twinstore.clock import SystemClock
 from twinstore.config import load_settings
+from twinstore.config.urls import settings_of_url
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.observing.observer import Notifier, Observers
 from twinstore.plugins.backend import OpenRequest
@@ -27,6 +28,8 @@ from twinstore.storage.module import ModuleStorage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
+
+    from pydantic import SecretStr
 
     from twinstore.clock import Clock
     from twinstore.config import ConfigPathLike, ConfigSource, Settings
@@ -113,6 +116,8 @@ def open_storage(
     clock: Clock | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
     observers: Iterable[Observer] = (),
+    url: str | SecretStr | None = None,
+    module: str | None = None,
 ) -> Storage:
     """Return the storage that the configuration names; it does no I/O and is a context manager.
 
@@ -129,13 +134,21 @@ def open_storage(
             they win over the configuration.
         observers: called for every call; see :mod:`twinstore.observing`. They belong to the application,
             which may give them to several storages, and are not closed.
+        url: for scripts and notebooks, the URL of the server of one module, or ``env:NAME`` or ``file:PATH``
+            for a variable or file that holds it. No other settings are read.
+        module: the module of ``url``.
 
     Raises:
         ConfigurationError: unreadable, unknown or contradictory settings, or threads that gevent or eventlet
             has patched.
     """
     refuse_patched_threads()
-    settings = load_settings(config, env_file=env_file, secrets_dir=secrets_dir)
+    if url is None and module is None:
+        settings = load_settings(config, env_file=env_file, secrets_dir=secrets_dir)
+    elif url is None or module is None or not config is env_file is secrets_dir is None:
+        raise ConfigurationError("Give url and module together, without config, env_file and secrets_dir.")
+    else:
+        settings = settings_of_url(url, text(module, "module"))
     if options is not None:
         settings = settings.with_options(options)
     return Storage(settings, clock_of(clock), observers)

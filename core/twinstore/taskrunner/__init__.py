@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         PackRunStep,
     )
     from twinstore.taskrunner.state_factory import PackRunStateFactory, PackRunStepPlan
+    from twinstore.taskrunner.storage import TaskRunnerSession, TaskRunnerStorage
 
 __all__ = [
     "ALL_TENANTS",
@@ -48,6 +49,8 @@ __all__ = [
     "PackRunStepKind",
     "PackRunStepPlan",
     "PackRunStepStatus",
+    "TaskRunnerSession",
+    "TaskRunnerStorage",
 ]
 
 if not TYPE_CHECKING:
@@ -62,6 +65,7 @@ if not TYPE_CHECKING:
             "pack_run_logs",
             "pack_runs",
             "state_factory",
+            "storage",
         ),
     )
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["TaskRunnerSession", "TaskRunnerStorage"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TaskRunnerSession:
-    """The repositories of the task runner, bound to one session or unit of work, or unbound."""
+    """The repositories of the task runner: a session, a unit of work, or the storage itself."""
 
     pack_runs: PackRunStateStore
     pack_run_logs: PackRunLogStore
@@ -30,7 +30,7 @@ class TaskRunnerSession:
     pack_run_approvals: PackRunApprovalStore
 
 
-class TaskRunnerStorage(ModuleStorage[Repositories, TaskRunnerSession]):
+class TaskRunnerStorage(ModuleStorage[Repositories, TaskRunnerSession], TaskRunnerSession):
     """What a host holds. It connects on first use and closes only what it opened."""
 
     @property
@@ -51,23 +51,3 @@ class TaskRunnerStorage(ModuleStorage[Repositories, TaskRunnerSession]):
             pack_artifacts=tuned.pack_artifacts,
             pack_run_approvals=tuned.pack_run_approvals,
         )
-
-    @property
-    def pack_runs(self) -> PackRunStateStore:
-        """Pack runs with their plans and steps."""
-        return self.unbound.pack_runs
-
-    @property
-    def pack_run_logs(self) -> PackRunLogStore:
-        """Logs of pack runs."""
-        return self.unbound.pack_run_logs
-
-    @property
-    def pack_artifacts(self) -> PackRunArtifactUploader:
-        """Records of what pack runs put out."""
-        return self.unbound.pack_artifacts
-
-    @property
-    def pack_run_approvals(self) -> PackRunApprovalStore:
-        """Approvals that pack runs wait for."""
-        return self.unbound.pack_run_approvals

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         TrackingSession,
         TrackingSessionRepository,
     )
+    from twinstore.tracking.storage import TrackingStorage, TrackingUnit
     from twinstore.tracking.tasks import TaskProgress, TaskQueryOptions, TrackingTask, TrackingTaskRepository
 
 __all__ = [
@@ -30,13 +31,15 @@ __all__ = [
     "TrackingMachineRepository",
     "TrackingSession",
     "TrackingSessionRepository",
+    "TrackingStorage",
     "TrackingTask",
     "TrackingTaskRepository",
+    "TrackingUnit",
 ]
 
 if not TYPE_CHECKING:
     # Every application reads the plug-in of the module, and importing it imports this package.
-    __getattr__ = from_submodules(__name__, __all__, ("enums", "machines", "sessions", "tasks"))
+    __getattr__ = from_submodules(__name__, __all__, ("enums", "machines", "sessions", "storage", "tasks"))
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

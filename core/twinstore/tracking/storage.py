@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from twinstore.tracking.sessions import TrackingSessionRepository
     from twinstore.tracking.tasks import TrackingTaskRepository
 
+__all__ = ["TrackingStorage", "TrackingUnit"]
+
 DEFAULTS: Final = TrackingOptions()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrackingUnit:
-    """The repositories of tracking, bound to one session or unit of work, or unbound.
+    """The repositories of tracking: a session, a unit of work, or the storage itself.
 
     ``TrackingSession`` is the model of the customer, so this class has another name than those of the other
     modules; and ``sessions`` of a storage opens sessions of the store, so the repository is called
@@ -33,7 +35,7 @@ class TrackingUnit:
     machines: TrackingMachineRepository
 
 
-class TrackingStorage(ModuleStorage[Repositories, TrackingUnit]):
+class TrackingStorage(ModuleStorage[Repositories, TrackingUnit], TrackingUnit):
     """What a host holds of tracking. It connects on first use and closes only what it opened."""
 
     @property
@@ -48,18 +50,3 @@ class TrackingStorage(ModuleStorage[Repositories, TrackingUnit]):
         return TrackingUnit(
             tracking_sessions=tuned.tracking_sessions, tasks=tuned.tasks, machines=tuned.machines
         )
-
-    @property
-    def tracking_sessions(self) -> TrackingSessionRepository:
-        """Sessions of agents."""
-        return self.unbound.tracking_sessions
-
-    @property
-    def tasks(self) -> TrackingTaskRepository:
-        """Tasks of sessions."""
-        return self.unbound.tasks
-
-    @property
-    def machines(self) -> TrackingMachineRepository:
-        """Machines and their slots."""
-        return self.unbound.machines

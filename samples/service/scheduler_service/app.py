@@ -7,17 +7,15 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from anyio import to_thread
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 
 from scheduler_service import (
     audit,
     execution_logs,
     graph_jobs,
-    health,
     impact_sets,
     locks,
-    metrics,
     policy_jobs,
     policy_runs,
     runs,
@@ -26,9 +24,12 @@ from scheduler_service import (
 )
 from scheduler_service.calls import Service
 from scheduler_service.canonical import RawPaths
-from scheduler_service.problems import PROBLEMS, add_handlers, problems
-from twinstore import Clock, SystemClock, open_storage
+from scheduler_service.limits import Limits
+from scheduler_service.metrics import registry_of
+from scheduler_service.metrics import router as metrics_router
+from twinstore import Clock, SchedulerStorage, SystemClock, open_storage
 from twinstore.config import ConfigSource
+from twinstore.fastapi import Authenticate, add_error_handlers, probes, problems, refuse
 from twinstore.observing import Counters
 from twinstore.scheduler import AuditEvent
 
@@ -56,6 +57,9 @@ def create_app(
     clock: Clock | None = None,
     stamp: Callable[[AuditEvent], AuditEvent] = lambda event: event,
     threads: int = THREADS,
+    authenticate: Authenticate = refuse,
+    docs: bool = False,
+    metrics: bool = False,
 ) -> FastAPI:
     """Return the application; nothing is opened before it starts.
 
@@ -64,6 +68,9 @@ def create_app(
         clock: of all instants that the service sets; default: that of the system.
         stamp: gives an audit event its id; by default the library draws one.
         threads: calls that are executed at once.
+        authenticate: says whose token it is; by default every token is refused.
+        docs: whether to serve ``/openapi.json`` and ``/docs``.
+        metrics: whether to serve ``/metrics``.
     """
     clock = clock or SystemClock()
 
@@ -71,11 +78,11 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         to_thread.current_default_thread_limiter().total_tokens = threads
         counters = Counters()
-        app.state.metrics = metrics.registry_of(counters)
+        app.state.metrics = registry_of(counters)
         # Opened here and not at import: each process of a server that forks has its own pool.
         with open_storage(config, clock=clock, observers=[counters]) as storage:
             await to_thread.run_sync(storage.scheduler.initializer.ensure_migrations)
-            app.state.service = Service(storage, clock, stamp)
+            app.state.service = Service(storage, clock, authenticate, stamp)
             yield
         # Requests that were being answered have been, before this point: the server waits for them.
 
@@ -83,6 +90,8 @@ def create_app(
         title="Scheduler",
         summary="Schedules, runs and jobs, on MongoDB or PostgreSQL.",
         lifespan=lifespan,
+        # One that is not given is not served; its page can still be made with ``app.openapi()``.
+        openapi_url="/openapi.json" if docs else None,
         generate_unique_id_function=operation_id,
         # It would name the host that the caller says, and answer with no error that has a name.
         redirect_slashes=False,
@@ -90,11 +99,19 @@ def create_app(
         separate_input_output_schemas=False,
     )
     app.add_middleware(RawPaths)
-    add_handlers(app)
-    app.include_router(health.router, responses=problems(503))
-    app.include_router(metrics.router)
-    app.include_router(of_tenants(), responses=PROBLEMS)
+    app.add_middleware(Limits)
+    add_error_handlers(app)
+    app.include_router(probes(storage_of), responses=problems(503))
+    if metrics:
+        app.include_router(metrics_router)
+    app.include_router(of_tenants(), responses=problems())
     return app
+
+
+def storage_of(request: Request) -> SchedulerStorage:
+    """Return the storage that has to be ready."""
+    service: Service = request.app.state.service
+    return service.storage.scheduler
 
 
 def of_tenants() -> APIRouter:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from scheduler_service.bodies import Listing
-from scheduler_service.calls import Call, Id, Instant, Limit, Token, created
+from scheduler_service.calls import Call, Id, Instant, Limit, PageToken, created
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
 from twinstore.scheduler import AuditEvent, AuditQueryOptions, AuditRecord
 
@@ -38,7 +38,7 @@ def list_audit(
     occurred_after: Annotated[Instant, Query(alias="occurredAfter")] = None,
     occurred_before: Annotated[Instant, Query(alias="occurredBefore")] = None,
     limit: Limit = 100,
-    page_token: Token = None,
+    page_token: PageToken = None,
 ) -> Response:
     """Both instants are excluded; at most 500 on a page."""
     options = AuditQueryOptions(

@@ -1,4 +1,4 @@
-"""Bodies that are no model of the library: lists, what workers say of a lease, and errors."""
+"""Bodies that are no model of the library: lists, and what workers say of a lease."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ __all__ = [
     "Completion",
     "Counts",
     "Failure",
-    "Health",
     "Heartbeat",
     "Held",
     "Lease",
     "Listing",
     "LogBatch",
-    "Problem",
     "Release",
     "Renewal",
-    "WrongField",
 ]
 
 M = TypeVar("M", bound=CanonicalModel)
@@ -107,26 +104,3 @@ class Cancellation(CanonicalModel):
     """Why a run is to end."""
 
     reason: OptionalText = None
-
-
-class Health(CanonicalModel):
-    """That all is well."""
-
-    status: str = "ok"
-
-
-class WrongField(CanonicalModel):
-    """One part of a request that is not acceptable, and why."""
-
-    path: str
-    message: str
-
-
-class Problem(CanonicalModel):
-    """What went wrong. ``outcome`` is ``unknown`` where a write may have been done all the same."""
-
-    code: str
-    message: str
-    retryable: bool = False
-    outcome: str | None = None
-    fields: tuple[WrongField, ...] = ()

@@ -21,8 +21,8 @@ from twinstore import (
     TenantScopeError,
     ValidationError,
 )
-from twinstore.access.scope import tenant_argument
-from twinstore.models.fields import Name, OptionalReference, Timestamp
+from twinstore.fastapi import Authenticate, Token, caller_of, refuse
+from twinstore.models.fields import OptionalReference, Timestamp
 from twinstore.scheduler import AuditActor, AuditEvent
 
 __all__ = [
@@ -31,9 +31,9 @@ __all__ = [
     "Id",
     "Instant",
     "Limit",
+    "PageToken",
     "Service",
     "TenantCall",
-    "Token",
     "UnderLease",
     "absent",
     "created",
@@ -63,7 +63,7 @@ def as_utf8(value: str) -> str:
 # Decoded here, because the path is routed as it was sent; see ``canonical.RawPaths``.
 Id = Annotated[str, Path(description="The id, with `/` sent as `%2F`"), AfterValidator(decoded)]
 Limit = Annotated[int, Query(ge=1, description="Rows per page; more than the list allows are refused")]
-Token = Annotated[str | None, Query(alias="pageToken", description="`nextPageToken` of the page before")]
+PageToken = Annotated[str | None, Query(alias="pageToken", description="`nextPageToken` of the page before")]
 Instant = Annotated[Timestamp | None, Query()]
 
 
@@ -74,11 +74,13 @@ class Service:
     Attributes:
         storage: the storage that the configuration names.
         clock: the one clock of all instants that the service sets itself.
+        authenticate: says whose token it is.
         stamp: gives an audit event its id; by default the library draws one.
     """
 
     storage: Storage
     clock: Clock
+    authenticate: Authenticate = refuse
     stamp: Callable[[AuditEvent], AuditEvent] = lambda event: event
 
 
@@ -138,23 +140,20 @@ class TenantCall:
 async def tenant_call(
     request: Request,
     tenant_id: Id,
-    x_actor: Annotated[
-        Name, BeforeValidator(as_utf8), Header(description="Who calls, in UTF-8; goes into the audit")
-    ] = "anonymous",
+    token: Token,
     x_request_id: Annotated[
         OptionalReference,
         BeforeValidator(as_utf8),
         Header(description="In UTF-8; goes into the audit as correlation id"),
     ] = None,
 ) -> TenantCall:
-    """Return the call.
+    """Return the call, of the tenant and the actor that the token names.
 
-    Authentication belongs here: compare the tenant of the path with that of the token, and take the actor
-    from it. Asynchronous, because FastAPI gives a thread to every dependency that is not.
+    Asynchronous, because FastAPI gives a thread to every dependency that is not.
     """
     service: Service = request.app.state.service
-    # Checked here for all calls: workers and locks are stored next to the tenants and admit any.
-    return TenantCall(service, tenant_argument(tenant_id), service.clock.now(), x_actor, x_request_id)
+    caller = await caller_of(service.authenticate, token, tenant_id)
+    return TenantCall(service, caller.tenant_id, service.clock.now(), caller.actor, x_request_id)
 
 
 Call = Annotated[TenantCall, Depends(tenant_call)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from scheduler_service.bodies import Listing
 from twinstore import CanonicalJsonSerializer
+from twinstore.fastapi import CanonicalResponse as CompactResponse
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.json_text import JsonValue, parse_json
 
@@ -22,18 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["CanonicalResponse", "CanonicalRoute", "RawPaths", "listing"]
 
 M = TypeVar("M", bound=CanonicalModel)
-# The largest document of the library has 16 MB. A body is parsed on the event loop, where others wait for it.
-MAX_BODY: Final = 4 * 1024 * 1024
 
 
-class CanonicalResponse(Response):
-    """Answers with the canonical bytes of a model; FastAPI alone would write nulls and other instants."""
-
-    media_type = "application/json"
+class CanonicalResponse(CompactResponse):
+    """Answers with the indented form of a model, which is that of the samples."""
 
     @override
     def render(self, content: CanonicalModel) -> bytes:
-        """Return the indented form, which is that of the samples."""
+        """Return the canonical bytes."""
         return CanonicalJsonSerializer.serialize_pretty(content)
 
 
@@ -43,18 +40,14 @@ def listing(kind: type[Listing[M]], page: Page[M]) -> CanonicalResponse:
 
 
 class CanonicalRequest(Request):
-    """A request whose body is bounded and read as strictly as the library reads JSON."""
+    """A request whose body is read as strictly as the library reads JSON."""
 
     @override
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body, up to the limit: a header may name another length, or none."""
-        size = 0
+        """Yield the body of a request that is JSON by its headers."""
         async for chunk in super().stream():
-            size += len(chunk)
             if chunk and not self._is_json():
                 raise HTTPException(415, "Send the body as it is, with Content-Type: application/json.")
-            if size > MAX_BODY:
-                raise HTTPException(413, f"The body has more than {MAX_BODY:,} bytes; send less at once.")
             yield chunk
 
     def _is_json(self) -> bool:

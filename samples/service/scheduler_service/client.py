@@ -10,8 +10,9 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from scheduler_service.bodies import ClaimRequest, Completion, Failure, Heartbeat, Listing, Problem, Renewal
+from scheduler_service.bodies import ClaimRequest, Completion, Failure, Heartbeat, Listing, Renewal
 from twinstore import CanonicalJsonSerializer, ValidationError
+from twinstore.fastapi import Problem
 from twinstore.models.canonical import CanonicalModel
 from twinstore.scheduler import ExecutionLogEntry, PolicyRunJob, Run, Worker
 
@@ -36,9 +37,15 @@ class ApiError(Exception):
 class Client:
     """The service as one tenant sees it. Safe to use from several threads."""
 
-    def __init__(self, url: str, tenant: str, *, sleep: Callable[[float], object] = time.sleep) -> None:
-        """Take where the service is, and whose calls these are."""
-        self._http = httpx.Client(base_url=f"{url}/tenants/{quote(tenant, safe='')}", timeout=30.0)
+    def __init__(
+        self, url: str, tenant: str, token: str, *, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        """Take where the service is, whose calls these are, and the token that proves it."""
+        self._http = httpx.Client(
+            base_url=f"{url}/tenants/{quote(tenant, safe='')}",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=30.0,
+        )
         self._sleep = sleep
 
     def register(self, worker: Worker) -> Worker:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from scheduler_service.bodies import Counts, Listing
-from scheduler_service.calls import NO_CONTENT, Call, Id, Limit, Token, absent, created, same_id
+from scheduler_service.calls import NO_CONTENT, Call, Id, Limit, PageToken, absent, created, same_id
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
 from twinstore import ConflictError
 from twinstore.scheduler import (
@@ -63,7 +63,7 @@ def list_graph_jobs(
     job_type: JobType = None,
     status: Annotated[GraphJobStatus | None, Query()] = None,
     limit: Limit = 50,
-    page_token: Token = None,
+    page_token: PageToken = None,
 ) -> Response:
     """Each in an envelope with type and status."""
     page = call.scheduler.graph_job_store.list(
@@ -101,7 +101,9 @@ def post_graph_job_event(call: Call, job_id: Id, event: GraphJobEvent) -> Respon
 @router.get(
     "/graph-jobs/{job_id}/events", response_model=Listing[GraphJobEvent], summary="List events, newest first"
 )
-def list_graph_job_events(call: Call, job_id: Id, limit: Limit = 50, page_token: Token = None) -> Response:
+def list_graph_job_events(
+    call: Call, job_id: Id, limit: Limit = 50, page_token: PageToken = None
+) -> Response:
     """Of one job."""
     page = call.scheduler.graph_jobs.list_events(call.tenant, job_id, limit=limit, page_token=page_token)
     return listing(Listing[GraphJobEvent], page)

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from scheduler_service.bodies import Listing
-from scheduler_service.calls import NO_CONTENT, Call, Id, Limit, Token, absent, created, same_id
+from scheduler_service.calls import NO_CONTENT, Call, Id, Limit, PageToken, absent, created, same_id
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
 from twinstore.scheduler import ImpactSet, Selector
 
@@ -41,7 +41,7 @@ def get_impact_set(call: Call, snapshot_id: Id) -> Response:
 
 
 @router.get("/impact-sets", response_model=Listing[ImpactSet], summary="List impact sets, newest first")
-def list_impact_sets(call: Call, limit: Limit = 50, page_token: Token = None) -> Response:
+def list_impact_sets(call: Call, limit: Limit = 50, page_token: PageToken = None) -> Response:
     """At most 200 on a page."""
     page = call.scheduler.impact_snapshots.list(call.tenant, limit=limit, page_token=page_token)
     return listing(Listing[ImpactSet], page)

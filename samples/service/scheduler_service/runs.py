@@ -12,8 +12,8 @@ from scheduler_service.calls import (
     Id,
     Instant,
     Limit,
+    PageToken,
     TenantCall,
-    Token,
     UnderLease,
     absent,
     created,
@@ -86,7 +86,7 @@ def list_runs(
     created_before: Annotated[Instant, Query(alias="createdBefore")] = None,
     ascending: Annotated[bool, Query()] = False,
     limit: Limit = 50,
-    page_token: Token = None,
+    page_token: PageToken = None,
 ) -> Response:
     """Both instants are excluded; `state` may stand several times; at most 200 on a page."""
     options = RunQueryOptions(
@@ -121,7 +121,7 @@ def retry_run(
 @router.get(
     "/runs/{run_id}/impact-sets", response_model=Listing[ImpactSet], summary="List the impact sets of a run"
 )
-def list_run_impact_sets(call: Call, run_id: Id, limit: Limit = 50, page_token: Token = None) -> Response:
+def list_run_impact_sets(call: Call, run_id: Id, limit: Limit = 50, page_token: PageToken = None) -> Response:
     """Newest first, at most 200 on a page."""
     page = call.scheduler.impact_snapshots.list_by_run(
         call.tenant, run_id, limit=limit, page_token=page_token

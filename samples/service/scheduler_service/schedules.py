@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from scheduler_service.bodies import Listing
-from scheduler_service.calls import NO_CONTENT, Call, Id, Instant, Limit, Token, absent, same_id
+from scheduler_service.calls import NO_CONTENT, Call, Id, Instant, Limit, PageToken, absent, same_id
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
 from scheduler_service.firing import fire
 from twinstore import SchedulerSession
@@ -59,7 +59,7 @@ def list_schedules(
     include_deleted: Annotated[bool, Query(alias="includeDeleted")] = False,
     include_disabled: Annotated[bool, Query(alias="includeDisabled")] = True,
     limit: Limit = 50,
-    page_token: Token = None,
+    page_token: PageToken = None,
 ) -> Response:
     """At most 200 on a page."""
     options = ScheduleQueryOptions(
@@ -140,7 +140,7 @@ def fire_trigger(call: Call, schedule_id: Id) -> Response:
 
 
 @router.get("/triggers", response_model=Listing[Trigger], summary="List triggers by their next instant")
-def list_triggers(call: Call, limit: Limit = 100, page_token: Token = None) -> Response:
+def list_triggers(call: Call, limit: Limit = 100, page_token: PageToken = None) -> Response:
     """At most 1,000 on a page; those without a next instant first."""
     return listing(
         Listing[Trigger], call.scheduler.triggers.list(call.tenant, limit=limit, page_token=page_token)
@@ -148,7 +148,9 @@ def list_triggers(call: Call, limit: Limit = 100, page_token: Token = None) -> R
 
 
 @router.get("/schedules/{schedule_id}/runs", response_model=Listing[Run], summary="List its runs")
-def list_schedule_runs(call: Call, schedule_id: Id, limit: Limit = 50, page_token: Token = None) -> Response:
+def list_schedule_runs(
+    call: Call, schedule_id: Id, limit: Limit = 50, page_token: PageToken = None
+) -> Response:
     """Newest first, at most 200 on a page."""
     page = call.scheduler.runs.get_runs_by_schedule(call.tenant, schedule_id, limit, page_token=page_token)
     return listing(Listing[Run], page)
@@ -189,7 +191,7 @@ def rebuild_summary(call: Call, schedule_id: Id) -> Response:
 
 
 @router.get("/run-summaries", response_model=Listing[RunSummary], summary="List summaries by schedule")
-def list_summaries(call: Call, limit: Limit = 50, page_token: Token = None) -> Response:
+def list_summaries(call: Call, limit: Limit = 50, page_token: PageToken = None) -> Response:
     """Of all schedules that have one."""
     page = call.scheduler.run_summaries.list(call.tenant, limit=limit, page_token=page_token)
     return listing(Listing[RunSummary], page)

@@ -33,6 +33,8 @@ __all__ = ["JobWorker", "Work", "WorkError", "evaluate", "main"]
 
 log = logging.getLogger("scheduler_service.worker")
 
+# The variable that holds the token of a worker; other processes could read an argument.
+TOKEN: Final = "SCHEDULER_SERVICE_TOKEN"  # noqa: S105  # its name
 CONFLICT: Final = 409
 DUPLICATE_NUMBER: Final = "conflict"  # a number in a log that another process has used
 NO_LONGER_OWNED: Final = {NOT_FOUND, CONFLICT}
@@ -235,7 +237,7 @@ def main(work: Work = evaluate, clock: Clock | None = None) -> None:
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two claims of nothing")
     parser.add_argument("--renew", type=float, help="seconds between two renewals of a lease")
     options = parser.parse_args()
-    with Client(options.url, options.tenant) as client:
+    with Client(options.url, options.tenant, os.environ.get(TOKEN, "")) as client:
         worker = JobWorker(
             client,
             options.tenant,

@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeVar
 from fastapi import APIRouter, Query, Response
 
 from scheduler_service.bodies import ClaimRequest, Heartbeat, Listing
-from scheduler_service.calls import NO_CONTENT, Call, Id, Limit, TenantCall, Token, absent, same_id
+from scheduler_service.calls import NO_CONTENT, Call, Id, Limit, PageToken, TenantCall, absent, same_id
 from scheduler_service.canonical import CanonicalResponse, CanonicalRoute, listing
 from twinstore import ConflictError, SchedulerSession
 from twinstore.scheduler import PolicyRunJob, Worker, WorkerStatus
@@ -95,7 +95,7 @@ def list_workers(
     call: Call,
     statuses: Annotated[list[WorkerStatus] | None, Query(alias="status")] = None,
     limit: Limit = 100,
-    page_token: Token = None,
+    page_token: PageToken = None,
 ) -> Response:
     """Of this tenant alone; `status` may stand several times; at most 1,000 on a page."""
     page = call.scheduler.workers.list(

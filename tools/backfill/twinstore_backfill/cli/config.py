@@ -16,7 +16,7 @@ from twinstore.migrations.migration import ReportsDefaults, SessionDefaults
 from twinstore.plugins.drivers import list_backends
 from twinstore.plugins.modules import complete_modules
 from twinstore.storage.open import open_module
-from twinstore_backfill.cli.invocation import CommonOptions, common
+from twinstore_backfill.cli.invocation import CommandGroup, CommonOptions, common
 from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFormat
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.version import version_lines
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VARIABLE: Final = "environment variable "
 WORDS: Final[Mapping[object, str]] = {True: "yes", False: "no", None: "no separate limit"}
 
-app = typer.Typer(help="Show the settings, or check that they work.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Show the settings, or check that they work.", no_args_is_help=True)
 
 
 @app.command()

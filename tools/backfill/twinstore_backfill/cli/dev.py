@@ -18,7 +18,7 @@ from twinstore.plugins.drivers import installed_backend_names, list_backends, lo
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.modules import complete_modules, module_spec
 from twinstore.plugins.statements import statements_file, statements_of
-from twinstore_backfill.cli.invocation import common
+from twinstore_backfill.cli.invocation import CommandGroup, common
 from twinstore_backfill.cli.options import Backend
 from twinstore_backfill.process.messages import warn
 from twinstore_backfill.stores import Store, open_store
@@ -28,7 +28,9 @@ NUMBER: Final = re.compile(r"(\d{3})_.+")
 # Those from 100 on run only when an operator asks for them.
 RELEASES: Final = 100
 
-app = typer.Typer(help="Tools for the author of a module, in a checkout of it.", no_args_is_help=True)
+app = typer.Typer(
+    cls=CommandGroup, help="Tools for the author of a module, in a checkout of it.", no_args_is_help=True
+)
 
 
 @app.callback()

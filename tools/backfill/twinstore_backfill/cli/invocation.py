@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
 from twinstore_backfill.process.messages import LogFormat, Messages, set_messages
@@ -180,12 +180,32 @@ def is_narrow_terminal() -> bool:
     return get_terminal_size().columns < MIN_FRAME_WIDTH
 
 
+def without_flag_values(parameters: list[Any]) -> list[Any]:
+    """Return parameters whose flags have no value in a help; from Typer 0.29 on it would be ``<bool>``."""
+    for item in parameters:
+        if getattr(item, "is_flag", False) and item.metavar is None:
+            item.metavar = ""
+    return parameters
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands."""
+
+    @override
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_flag_values(super().get_params(ctx))
+
+
 class LeafCommand(TyperCommand):
     """A command that does something."""
 
     def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
         super().__init__(*given, **named)
         self.params.extend(common_parameters())
+
+    @override
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_flag_values(super().get_params(ctx))
 
     @override
     def format_help(self, ctx: Any, formatter: Any) -> None:

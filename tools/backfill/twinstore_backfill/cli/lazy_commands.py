@@ -10,7 +10,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
-from twinstore_backfill.cli.invocation import LeafCommand, common_parameters, is_narrow_terminal
+from twinstore_backfill.cli.invocation import (
+    CommandGroup,
+    LeafCommand,
+    common_parameters,
+    is_narrow_terminal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +72,7 @@ def lazy_group(entries: Mapping[str, CommandEntry], *, root: bool = False) -> ty
         root: whether its help shows the options that every command takes.
     """
 
-    class LazyGroup(TyperGroup):
+    class LazyGroup(CommandGroup):
         """A group that knows the names of its commands and imports the one that is requested."""
 
         def __init__(self, **given: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives

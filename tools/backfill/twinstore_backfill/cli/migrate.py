@@ -15,6 +15,7 @@ from twinstore.errors import ConfigurationError, EffectKind, ValidationError
 from twinstore.migrations.migration import Consent, MigrationState, MigrationStatus
 from twinstore.migrations.revert import RevertsMigrations
 from twinstore.models import json_text
+from twinstore_backfill.cli.invocation import CommandGroup
 from twinstore_backfill.cli.options import Format, OneStore, OutputFormat, expand_option_groups
 from twinstore_backfill.cli.output import Rows, emit, table
 from twinstore_backfill.cli.streams import emit_text
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from twinstore.migrations.revert import Reversal
 
 
-app = typer.Typer(help="Create, upgrade and check the schema of a module.", no_args_is_help=True)
+app = typer.Typer(
+    cls=CommandGroup, help="Create, upgrade and check the schema of a module.", no_args_is_help=True
+)
 
 Category = Annotated[str | None, typer.Option("--category", help="Only migrations of this category.")]
 

@@ -15,6 +15,7 @@ from twinstore.catalog.tenancy import shown
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.ledger import CopyJob
 from twinstore_backfill.cli.copy import CopyOut, copy_and_report, copy_directory
+from twinstore_backfill.cli.invocation import CommandGroup
 from twinstore_backfill.cli.options import (
     AsOf,
     Format,
@@ -39,7 +40,9 @@ from twinstore_backfill.process.files import wrap_write_errors, write_lines
 from twinstore_backfill.process.stopping import stop_on_signals
 from twinstore_backfill.stores import Store, select_entities
 
-app = typer.Typer(help="Show documents that could not be copied, and retry them.", no_args_is_help=True)
+app = typer.Typer(
+    cls=CommandGroup, help="Show documents that could not be copied, and retry them.", no_args_is_help=True
+)
 
 JobId = Annotated[str | None, typer.Option("--job", help="Job of the copy. Default: the latest.")]
 OneEntity = Annotated[str, typer.Option("--entity", help="Entity of the document.")]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, BinaryIO, Final, Self
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -367,6 +368,8 @@ class DemoFailedError(TwinstoreError):
 
 LIBRARIES: Final = ("fastapi", "httpx", "prometheus_client", "uvicorn")
 TENANT: Final = "over-http"
+# Of this run alone.
+TOKEN: Final = token_urlsafe()
 # The values that are compared before and after the cut-over.
 LISTS: Final = ("schedules", "triggers", "runs", "run-summaries", "policy-runs", "audit")
 TIMEOUT_SECONDS: Final = 60.0  # seconds for a worker to execute a job
@@ -386,7 +389,10 @@ def serving(settings: Path, backend: str) -> Generator[str]:
     """
     log = settings.parent / "service.log"
     with log.open("ab") as log_file:
-        service = _started(backend, log_file, "scheduler_service", "--port", "0", "--config", str(settings))
+        tokens = settings.parent / "tokens.json"
+        tokens.write_text(json.dumps({TOKEN: {"tenantId": TENANT, "actor": "demo"}}), "utf-8")
+        options = ("--port", "0", "--config", str(settings), "--tokens", str(tokens))
+        service = _started(backend, log_file, "scheduler_service", *options)
         worker: subprocess.Popen[bytes] | None = None
         try:
             url = b"" if service.stdout is None else service.stdout.readline().strip()
@@ -405,7 +411,12 @@ def _started(backend: str, log_file: BinaryIO, module: str, *options: str) -> su
     folder = str(shipped_folder("service"))
     return subprocess.Popen(  # noqa: S603  # our own program
         [sys.executable, "-m", module, *options],
-        env={**without_settings(os.environ), "PYTHONPATH": folder, "Persistence__Scheduler": backend},
+        env={
+            **without_settings(os.environ),
+            "PYTHONPATH": folder,
+            "Persistence__Scheduler": backend,
+            "SCHEDULER_SERVICE_TOKEN": TOKEN,
+        },
         stdout=subprocess.PIPE,
         stderr=log_file,
     )
@@ -446,7 +457,7 @@ def read_over_http(url: str) -> dict[str, bytes]:
 
 def _call(url: str, path: str, method: str = "GET", body: object = None) -> bytes:
     content = None if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
     request = Request(f"{url}/tenants/{TENANT}/{path}", content, headers, method=method)  # noqa: S310  # our own
     try:
         with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310  # our own

@@ -1,0 +1,65 @@
+"""Settings made of one URL, for a script or a notebook that has no settings file."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from pydantic import SecretStr
+
+from twinstore.config.entries import SettingsEntry, collect
+from twinstore.config.files import read_text
+from twinstore.config.keys import module_keys
+from twinstore.config.settings import Settings
+from twinstore.errors import ConfigurationError
+from twinstore.plugins.drivers import list_backends, load_backend
+from twinstore.runtime.secrets import mask_secret_url, without_locals
+
+__all__ = ["settings_of_url"]
+
+SOURCE: Final = "the argument url"
+SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+@without_locals
+def settings_of_url(url: str | SecretStr, module: str) -> Settings:
+    """Return the settings of one module, read from nothing but a URL, whose scheme chooses the driver.
+
+    Args:
+        url: it may hold a password; ``env:NAME`` or ``file:PATH`` for a variable or a file that holds it.
+        module: the module, compared without case.
+
+    Raises:
+        ConfigurationError: there is no such module, variable, file or scheme of a driver.
+    """
+    keys, text = module_keys(module), _resolved(url)
+    found = SCHEME.match(text)
+    backends = {scheme: info for info in list_backends() for scheme in info.schemes}
+    if found is None or (backend := backends.get(found[1].casefold())) is None:
+        given = f"not {found[0]}" if found else "and this one has none"
+        known = ", ".join(f"{scheme}://" for scheme in sorted(backends))
+        raise ConfigurationError(f"The url should have the scheme of a driver ({known}), {given}.")
+    spec = load_backend(backend.name, module=module.casefold())
+    entries = (
+        SettingsEntry(keys.switch, spec.name, SOURCE),
+        SettingsEntry((*keys.storage, spec.name, "ConnectionString"), SecretStr(text), SOURCE),
+    )
+    return Settings(MappingProxyType(collect(entries)))
+
+
+def _resolved(url: object) -> str:
+    """Return the URL itself."""
+    text = url.get_secret_value() if isinstance(url, SecretStr) else url
+    if not isinstance(text, str):
+        raise ConfigurationError(f"Argument url should be a text, not {type(text).__name__}.")
+    kind, _, name = text.partition(":")
+    if kind == "env":
+        if not (value := os.environ.get(name)):
+            raise ConfigurationError(f"The url names the variable {mask_secret_url(name)}, which is not set.")
+        return value.strip()
+    if kind == "file":
+        return read_text(Path(name), f"file {mask_secret_url(name)} (named by the url)").strip()
+    return text
