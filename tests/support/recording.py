@@ -281,8 +281,8 @@ class Recorded:
         return path
 
 
-# Methods that are called from a generator or a thread of their driver, by what callers know them as.
-PUBLIC: Final = {"with_time_checked": "view"}
+# Generators that read what a view of the bulk port gives, whose callers know the view only.
+STREAMS: Final = frozenset({"export_batches", "export_of", "rows", "rows_of", "with_time_checked"})
 # Statements of migrations, of surveys of the catalog and of planted faults are pinned by the files of the
 # migrations, or by separate tests.
 UNRECORDED_MODULES: Final = (
@@ -331,11 +331,14 @@ def call_of(package: str) -> Call | None:
     if parts[-1] in UNRECORDED_MODULES or "inventory" in outermost.f_code.co_name:
         return None
     name = outermost.f_code.co_name.strip("_")
-    name = PUBLIC.get(name, name)
     values = outermost.f_locals
     entity = getattr(values.get("entity"), "name", "")
-    operation = f"bulk.{name}" if parts[0].startswith("bulk") else name
-    return Call(operation, str(entity), details_of(values))
+    if not parts[0].startswith("bulk"):
+        return Call(name, str(entity), details_of(values))
+    is_stream = name in STREAMS
+    return Call(
+        "bulk.view" if is_stream else f"bulk.{name}", str(entity), "" if is_stream else details_of(values)
+    )
 
 
 def details_of(values: dict[str, object]) -> str:

@@ -174,8 +174,8 @@ class ArrayForm(Form):
             content = b"[" + b",".join(text_of(row.document) for row in rows) + b"]"
             if len(content) > LARGEST:
                 raise ValidationError(
-                    f"{file.place.path} would have {len(content):,} bytes, and at most {LARGEST:,} can be "
-                    "read; nothing was written. Distribute the rows over several runs.",
+                    f"The {file.entity.name} of one run would have {len(content):,} bytes, and at most "
+                    f"{LARGEST:,} can be read; nothing was written. Distribute the rows over several runs.",
                     entity=file.entity.name,
                 )
             file.tree.replace(file.place, [content])
