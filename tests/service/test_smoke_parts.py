@@ -14,13 +14,18 @@ import pytest
 from tests.support.copies import fill, invoke, open_store, write_config
 from tests.support.distributions import LIBRARY, install_distribution
 from twinstore.access.paging import Page
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
 from twinstore.config import load_settings
 from twinstore.errors import UnavailableError
+from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.checks import SchedulerLists
 from twinstore.scheduler.schedules import ScheduleQueryOptions
+from twinstore.testing.scheduler.builders import make_schedule, make_trigger
+from twinstore.testing.taskrunner import TASKRUNNER_EXAMPLES
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.smoke import engine
-from twinstore_backfill.smoke.engine import SmokeOptions, SmokeTenant, run_smoke
+from twinstore_backfill.smoke.engine import SmokeOptions, SmokeTenant, round_trips, run_smoke
 from twinstore_backfill.smoke.lists import StoredRows, check_list
 from twinstore_memory.bulk import MemoryBulk
 
@@ -271,3 +276,31 @@ def test_rows_that_name_no_tenant_are_reported_and_do_not_stop_the_check_of_list
     by_name = {step.name: step for step in report.steps}
     assert "2 rows of runs hold no tenant id" in by_name["rows and rests"].problems[0]
     assert by_name["C5 list order"].result == "pass"
+
+
+def test_a_row_is_tried_below_the_rows_that_it_belongs_to(store: Store[SchedulerStorage]) -> None:
+    tenant = "smoke-children"
+    rows = [
+        (SCHEDULES, Row(make_schedule(tenant, "smoke-schedule"))),
+        (TRIGGERS, Row(make_trigger(tenant, "smoke-schedule"))),
+    ]
+    steps = [*round_trips(store, rows, tenant)]
+    assert [step.name for step in steps] == ["row of schedules", "row of triggers"]
+    for step in steps:
+        assert [*step.run()] == [], step.name
+    for entity, row in rows:
+        (left,) = store.bulk.access().find(entity, Tenant(tenant), [entity.key_of(row.model, row.storage)])
+        assert left is None
+
+
+def test_a_row_without_a_tenant_of_its_own_is_tried_below_its_parent_and_rolled_back() -> None:
+    settings = load_settings({"Persistence": {"Memory": {"Store": os.urandom(8).hex()}}}, environ={})
+    with open_store("taskrunner", "memory", settings) as store:
+        run, log = (
+            item
+            for item in TASKRUNNER_EXAMPLES.examples
+            if item.entity.name in {"pack_runs", "pack_run_logs"}
+        )
+        rows = [(item.entity, item.row("acme", item.rich("acme", "smoke"))) for item in (run, log)]
+        for step in round_trips(store, rows, "acme"):
+            assert [*step.run()] == [], step.name

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from twinstore.access.protocol import Access
     from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
     from twinstore.catalog.row import Row
     from twinstore.catalog.tenancy import Tenants
     from twinstore.plugins.checks import ListQuery, ModuleChecks, SmokeTest, Trial
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Check, Result
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.lists import AnyStorage
+
+    # A row below the ones that it belongs to.
+    Line = Sequence[tuple[Entity, Row]]
 
 SHOWN: Final = 20
 
@@ -537,41 +541,62 @@ def _remove_tenant_rows(store: Store, entity: Entity, tenant: str) -> int:
 
 
 def round_trips(store: Store, rows: Iterable[tuple[Entity, Row]], tenant: str) -> Iterator[TrialStep]:
-    """Yield a step for each row.
+    """Yield a step for each row, which stores the rows that it belongs to as well.
 
     A row that could not be found by its tenant afterwards, or not be removed, is never committed; without
     transactions such a row is skipped.
     """
+    lines: dict[tuple[str, Key], Line] = {}
     for entity, row in rows:
-        if entity.tenant_field is not None and not entity.append_only:
-            yield TrialStep(
-                f"row of {entity.name}", partial(check_committed, store, entity, Tenant(tenant), row)
-            )
+        *above, _ = line = line_of(entity, row, lines)
+        lines[entity.name, entity.key_of(row.model, row.storage)] = line
+        if all(each.tenant_field is not None and not each.append_only for each, _ in line):
+            run = partial(check_committed, store, entity, Tenant(tenant), row, above)
+            yield TrialStep(f"row of {entity.name}", run)
         elif store.storage.capabilities.transactions:
             scope: Tenants = ALL_TENANTS if entity.tenant_field is None else Tenant(tenant)
-            yield TrialStep(
-                f"row of {entity.name}, rolled back", partial(check_rolled_back, store, entity, scope, row)
-            )
+            rolled_back = partial(check_rolled_back, store, entity, scope, row, above)
+            yield TrialStep(f"row of {entity.name}, rolled back", rolled_back)
 
 
-def check_committed(store: Store, entity: Entity, scope: Tenants, row: Row) -> Iterator[str]:
-    """Insert a row, find it, and remove it again."""
+def line_of(entity: Entity, row: Row, lines: Mapping[tuple[str, Key], Line]) -> Line:
+    """Return a row below the ones that it belongs to, as far as they were given, the highest first."""
+    if entity.parent is None:
+        return ((entity, row),)
+    key = entity.value(row.model, row.storage, entity.parent.field)
+    return (*lines.get((entity.parent.entity.name, (cast("str | int", key),)), ()), (entity, row))
+
+
+def check_committed(store: Store, entity: Entity, scope: Tenants, row: Row, above: Line) -> Iterator[str]:
+    """Insert a row below those above it, find it, and remove all of them again."""
     access = store.bulk.access()
+    insert_all(access, scope, above)
     yield from check_stored(access, entity, scope, row)
     key = entity.key_of(row.model, row.storage)
     removed = access.remove(entity, query_of_key(entity, scope, key))
     yield from expect(f"the number of removed rows of {entity.name}", found=removed, wanted=1)
     (gone,) = access.find(entity, scope, [key])
     yield from expect(f"the removed {entity.singular}", found=gone, wanted=None)
+    for parent, parent_row in reversed(above):
+        access.remove(
+            parent, query_of_key(parent, scope, parent.key_of(parent_row.model, parent_row.storage))
+        )
 
 
-def check_rolled_back(store: Store, entity: Entity, scope: Tenants, row: Row) -> Iterable[str]:
-    """Insert a row and find it, in a unit that is not committed."""
+def check_rolled_back(store: Store, entity: Entity, scope: Tenants, row: Row, above: Line) -> Iterable[str]:
+    """Insert a row below those above it and find it, in a unit that is not committed."""
     access = store.bulk.access()
     with never_committed(access.unit(scope)) as unit:
+        insert_all(unit, scope, above)
         found = [*check_stored(unit, entity, scope, row)]
     (left,) = access.find(entity, scope, [entity.key_of(row.model, row.storage)])
     return [*found, *expect(f"the {entity.singular} after rolling back", found=left, wanted=None)]
+
+
+def insert_all(access: Access, scope: Tenants, rows: Line) -> None:
+    """Insert rows, parents first."""
+    for entity, row in rows:
+        access.insert(entity, scope, row)
 
 
 def check_stored(access: Access, entity: Entity, scope: Tenants, row: Row) -> Iterator[str]:
