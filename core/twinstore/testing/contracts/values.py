@@ -78,11 +78,6 @@ def same_bytes(read: object, written: CanonicalModel) -> bool:
     return CanonicalJsonSerializer.serialize(read) == CanonicalJsonSerializer.serialize(written)
 
 
-def no_value(name: str) -> object:
-    """Answer for no field: the list needs none."""
-    raise LookupError(name)
-
-
 def any_id(data: st.DataObject) -> str:
     """Draw an id that no other example has."""
     return f"{unique('id')}{data.draw(ids())}"[:256].strip()
@@ -103,7 +98,9 @@ class ValueContract(Contract):
         assert_stored(workspace, example.entity, example.key(tenant, model), model)
         for listed in example.lists:
             if listed.method.name == "list" and listed.method.names_tenant:
-                assert tuple(listed(getattr(session, example.repository), tenant, no_value)) == (model,)
+                # A list of children names their parent.
+                values = example.value(tenant, model)
+                assert tuple(listed(getattr(session, example.repository), tenant, values)) == (model,)
 
 
 CONTENT: Final = "c0ntent"
