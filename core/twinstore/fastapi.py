@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
@@ -21,14 +21,20 @@ import pydantic
 from typing_extensions import override
 
 from twinstore.access.scope import tenant_argument
-from twinstore.errors import ConfigurationError, TenantScopeError, TwinstoreError, UnavailableError
+from twinstore.errors import (
+    ConfigurationError,
+    TenantScopeError,
+    TwinstoreError,
+    UnavailableError,
+    ValidationError,
+)
 from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.models.fields import explain
 
 try:
-    from anyio import CapacityLimiter, to_thread
-    from fastapi import APIRouter, Depends, HTTPException, Request, Response
-    from fastapi.exceptions import RequestValidationError
+    from anyio import CapacityLimiter, fail_after, to_thread
+    from fastapi import APIRouter, Depends, HTTPException, Path, Request, Response
+    from fastapi.exceptions import RequestValidationError, ResponseValidationError
     from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
     from starlette.exceptions import HTTPException as StarletteHTTPException
 except ImportError as error:
@@ -164,10 +170,18 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def of_http(_: Request, error: HTTPException) -> CanonicalResponse:
-        code = CODES.get(error.status_code, "validation_error")
+        code = CODES.get(
+            error.status_code, "internal_error" if error.status_code >= SERVER_ERROR else "refused"
+        )
         return CanonicalResponse(
             Problem(code=code, message=str(error.detail)), error.status_code, error.headers
         )
+
+    @app.exception_handler(ResponseValidationError)
+    async def of_response(_: Request, error: ResponseValidationError) -> CanonicalResponse:
+        # Its text holds what is stored.
+        log.error("an answer does not fit its response_model, in %d places", len(error.errors()))
+        return CanonicalResponse(Problem(code="internal_error", message="The service failed."), 500)
 
     @app.exception_handler(Exception)
     async def of_anything(_: Request, error: Exception) -> CanonicalResponse:
@@ -216,7 +230,12 @@ def probes(storage_of: Callable[[Request], Ready]) -> APIRouter:
             # returns at once what is awaited then.
             ready = await to_thread.run_sync(check, limiter=CapacityLimiter(1))
             if ready is not None:
-                await ready
+                # The slots of asyncio may all be in use for longer.
+                with fail_after(READY_MS / 1000):
+                    await ready
+        except TimeoutError:
+            busy = f"The service did not answer within {READY_MS} ms whether it is ready."
+            return error_response(UnavailableError(busy), 503)
         except TwinstoreError as error:
             return error_response(error, 503)
         return CanonicalResponse(Health())
@@ -257,17 +276,27 @@ async def caller_of(authenticate: Authenticate, token: Token, tenant_id: str) ->
         TenantScopeError: it is the token of another tenant.
     """
     caller = None if token is None else await authenticate(token.credentials)
-    if caller is None:
+    own = None if caller is None else _tenant_of(caller)
+    if caller is None or own is None:
         raise HTTPException(401, "Send a valid bearer token.", {"WWW-Authenticate": "Bearer"})
-    if tenant_argument(caller.tenant_id) != tenant_argument(tenant_id):
+    if own != tenant_argument(tenant_id):
         raise TenantScopeError("The token belongs to another tenant than the path; use one of this tenant.")
-    return caller
+    return replace(caller, tenant_id=own)
+
+
+def _tenant_of(caller: Caller) -> str | None:
+    """Return the tenant of a token in its one spelling; ``None`` if no tenant can have that id."""
+    try:
+        return tenant_argument(caller.tenant_id)
+    except ValidationError:
+        log.warning("a token names a tenant that cannot exist")
+        return None
 
 
 def tenant_dependency(authenticate: Authenticate = refuse) -> Callable[..., Awaitable[Caller]]:
     """Return a dependency for routes below ``/tenants/{tenant_id}``; it gives handlers the caller."""
 
-    async def tenant(tenant_id: str, token: Token) -> Caller:
+    async def tenant(tenant_id: Annotated[str, Path()], token: Token) -> Caller:
         return await caller_of(authenticate, token, tenant_id)
 
     return tenant

@@ -7,16 +7,29 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import httpx
+import pytest
 from fastapi import Depends, FastAPI
 
 from twinstore import UnavailableError
 from twinstore.aio import open_storage
 from twinstore.errors import Outcome
-from twinstore.fastapi import Authenticate, Caller, add_error_handlers, probes, refuse, tenant_dependency
+from twinstore.fastapi import (
+    Authenticate,
+    Caller,
+    Health,
+    add_error_handlers,
+    probes,
+    refuse,
+    tenant_dependency,
+)
 
 
 async def of_acme(token: str) -> Caller | None:
-    return Caller("acme", "olga") if token == "good" else None
+    return {
+        "good": Caller("acme", "olga"),
+        "wide": Caller(" acme ", "olga"),
+        "odd": Caller("a:b", "olga"),
+    }.get(token)
 
 
 def application(authenticate: Authenticate) -> FastAPI:
@@ -38,7 +51,12 @@ def application(authenticate: Authenticate) -> FastAPI:
     async def unavailable() -> None:
         raise UnavailableError("db.internal:5432 is away", outcome=Outcome.UNKNOWN)
 
+    async def odd_answer() -> object:
+        return {"status": {"stored": "hidden"}}
+
     app.get("/tenants/{tenant_id}/who")(who)
+    app.get("/of/{tenant}/who")(who)
+    app.get("/odd", response_model=Health)(odd_answer)
     app.get("/unavailable")(unavailable)
     return app
 
@@ -66,6 +84,25 @@ def test_a_handler_gets_the_caller_of_the_token_of_its_tenant_and_no_other() -> 
     assert mine.json() == {"tenant": "acme", "actor": "olga"}
     assert (foreign.status_code, foreign.json()["code"]) == (403, "tenant_scope")
     assert (unknown.status_code, unknown.json()["code"]) == (401, "unauthorized")
+
+
+def test_the_tenant_of_a_token_has_one_spelling_and_no_other_place_than_the_path() -> None:
+    wide, odd, query = answers(
+        of_acme,
+        ("/tenants/acme/who", "wide"),
+        ("/tenants/acme/who", "odd"),
+        ("/of/globex/who?tenant_id=acme", "good"),
+    )
+    assert wide.json()["tenant"] == "acme"
+    assert odd.status_code == 401
+    assert query.status_code == 400
+
+
+def test_an_answer_that_does_not_fit_its_model_is_shown_to_no_one(caplog: pytest.LogCaptureFixture) -> None:
+    (found,) = answers(of_acme, ("/odd", ""))
+    assert (found.status_code, found.json()["code"]) == (500, "internal_error")
+    assert "response_model" in caplog.text
+    assert "hidden" not in caplog.text + found.text
 
 
 def test_until_a_service_names_its_check_every_token_is_refused() -> None:

@@ -193,6 +193,9 @@ def test_each_refuses_a_list_that_it_cannot_continue() -> None:
         next(each(lists.list, "acme"))
     with pytest.raises(TypeError, match="page token"):
         next(each(lists.due, 2))
+    with pytest.raises(TypeError, match="not tuple") as caught:
+        next(each(ROWS))  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    assert ROWS[0].id not in str(caught.value)
 
 
 def test_each_of_asyncio_walks_all_pages() -> None:

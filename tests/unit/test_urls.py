@@ -21,7 +21,13 @@ MEMORY: Final = {"Persistence": dict.fromkeys(("Scheduler", "Tracking", "TaskRun
 
 
 @pytest.mark.parametrize(
-    ("url", "driver"), [(MONGO, "Mongo"), (SecretStr(POSTGRES), "Postgres"), ("env:URL", "Postgres")]
+    ("url", "driver"),
+    [
+        (MONGO, "Mongo"),
+        (MONGO.replace("mongodb:", "MongoDB:"), "Mongo"),
+        (SecretStr(POSTGRES), "Postgres"),
+        ("env:URL", "Postgres"),
+    ],
 )
 def test_the_scheme_of_a_url_chooses_the_driver(
     url: str | SecretStr, driver: str, monkeypatch: pytest.MonkeyPatch
@@ -51,14 +57,17 @@ def test_a_url_reads_no_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("memory://", "not memory://"),
+        ("memory://", "and this one has another"),
+        ("hidden-password://host", "and this one has another"),
         ("env:MISSING", "variable MISSING, which is not set"),
+        ("env:\ud800", "which is not set"),
         ("file:/missing", "does not exist"),
     ],
 )
 def test_a_url_that_leads_nowhere_is_refused(url: str, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(ConfigurationError, match=words) as caught:
         open_storage(url=url, module="scheduler")
+    assert "hidden" not in str(caught.value)
 
 
 def test_a_url_is_given_with_its_module_and_without_settings() -> None:

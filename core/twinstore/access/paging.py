@@ -115,6 +115,8 @@ def each(fetch: Callable[P, Page[T]], /, *args: P.args, **kwargs: P.kwargs) -> I
 
 def list_call(fetch: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> BoundArguments:
     """Return the arguments of a list that can be continued; raise what :func:`each` raises."""
+    if not callable(fetch):  # a page, for example, whose rows no message may hold
+        raise TypeError(f"each() needs the list method of a repository, not {type(fetch).__name__}")
     parameters = signature(fetch)
     call = parameters.bind(*args, **kwargs)
     if "options" in parameters.parameters:

@@ -39,13 +39,19 @@ def settings_of_url(url: str | SecretStr, module: str) -> Settings:
     found = SCHEME.match(text)
     backends = {scheme: info for info in list_backends() for scheme in info.schemes}
     if found is None or (backend := backends.get(found[1].casefold())) is None:
-        given = f"not {found[0]}" if found else "and this one has none"
+        # Not quoted: what was mistaken for a URL may be a secret.
+        given = "and this one has another" if found else "and this one has none"
         known = ", ".join(f"{scheme}://" for scheme in sorted(backends))
         raise ConfigurationError(f"The url should have the scheme of a driver ({known}), {given}.")
     spec = load_backend(backend.name, module=module.casefold())
     entries = (
         SettingsEntry(keys.switch, spec.name, SOURCE),
-        SettingsEntry((*keys.storage, spec.name, "ConnectionString"), SecretStr(text), SOURCE),
+        # Clients know a scheme in small letters only.
+        SettingsEntry(
+            (*keys.storage, spec.name, "ConnectionString"),
+            SecretStr(found[1].casefold() + text[found.end(1) :]),
+            SOURCE,
+        ),
     )
     return Settings(MappingProxyType(collect(entries)))
 
@@ -57,7 +63,8 @@ def _resolved(url: object) -> str:
         raise ConfigurationError(f"Argument url should be a text, not {type(text).__name__}.")
     kind, _, name = text.partition(":")
     if kind == "env":
-        if not (value := os.environ.get(name)):
+        value = os.environ.get(name) if name.isprintable() else None
+        if not value:
             raise ConfigurationError(f"The url names the variable {mask_secret_url(name)}, which is not set.")
         return value.strip()
     if kind == "file":

@@ -48,9 +48,8 @@ class Limits:
             size += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if size > self._max_body:
-                raise HTTPException(
-                    413, f"The body has more than {self._max_body:,} bytes; send less at once."
-                )
+                problem = f"The body has more than {self._max_body:,} bytes; send less at once."
+                raise HTTPException(413, problem, {"Connection": "close"})
             return message
 
         await self._app(scope, bounded, send)
