@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -76,9 +77,12 @@ def test_a_driver_without_a_snapshot_says_so(tmp_path: Path, capsys: pytest.Capt
     assert "Memory has no snapshot of its schema; choose another driver with --backend." in answer.err
 
 
-def test_a_module_that_ships_none_says_what_its_author_does() -> None:
-    with pytest.raises(MigrationError, match="`twinstore dev schema library`"):
+def test_a_module_that_ships_none_says_what_its_author_does(tmp_path: Path) -> None:
+    with pytest.raises(MigrationError, match="`twinstore dev migration library create_library`"):
         wanted_schema(LIBRARY)
+    migrated = SimpleNamespace(name="library", migrations=lambda _store: tmp_path)
+    with pytest.raises(MigrationError, match="`twinstore dev schema library`"):
+        wanted_schema.__wrapped__(migrated)
 
 
 SHIPPED: Final = wanted_schema(MODULE)

@@ -230,6 +230,7 @@ SCHEDULER_ON_POSTGRES: Final = (
 SCHEDULER_ON_MONGO: Final = (
     *EVERY_COPY_ON_MONGO,
     COUNTS,
+    may("workers.count all tenants*", INDEX, SCANS, because="every row of the entity counts"),
     may(
         "runs.page a tenant, where scheduleId and state one of several and createdAt*",
         SORTS,

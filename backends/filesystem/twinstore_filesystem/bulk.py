@@ -6,7 +6,8 @@ run, duplicates. Ranges are cut between runs, so that each reads whole files.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -134,18 +135,25 @@ class FilesystemView(DocumentView):
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        for key in keys:
-            run = self._files.layout(entity).run_of(key)
+        for run, wanted in self._by_run(entity, keys).items():
             rows = rows_in_order(self._files, run, self._files.file(entity, run), KeyRange())
-            yield from (record(row) for row in rows if row.key == key)
+            yield from (record(row) for row in rows if row.key in wanted)
 
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        for key in keys:
-            within = KeyRange(key, (*key[:-1], _following(key[-1])))
+        for wanted in self._by_run(entity, keys).values():
+            first, last = min(wanted), max(wanted)
+            within = KeyRange(first, (*last[:-1], _following(last[-1])))
             yield from (
-                shown(row) for row in self._unit.scan(entity, within, scope_of(None)) if row.key == key
+                shown(row) for row in self._unit.scan(entity, within, scope_of(None)) if row.key in wanted
             )
+
+    def _by_run(self, entity: Entity, keys: Iterable[Key]) -> dict[str, set[Key]]:
+        """Return keys by the run whose file has their rows, so that each file is read once."""
+        found: defaultdict[str, set[Key]] = defaultdict(set)
+        for key in keys:
+            found[self._files.layout(entity).run_of(key)].add(key)
+        return found
 
     @override
     def _scanned(self, row: DocumentRow) -> ScanRow:

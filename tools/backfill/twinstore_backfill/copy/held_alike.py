@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.bulk.port import BulkView, ImportOutcome
     from twinstore.bulk.rows import ScanRow
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from twinstore.catalog.keys import Key
     from twinstore_backfill.ignored import IgnoredPath
 
-# All of them are in memory, of both sides, and each may be as large as a document may be.
+# Rows of the source in memory. Each may be as large as a document may be; a file is read once for each group.
 KEYS_AT_ONCE: Final = 10
+MOST_KEYS: Final = 1000
+MOST_BYTES: Final = 64 * 1024 * 1024
 
 
 def settle_conflicts(
@@ -44,16 +46,32 @@ def _kinds(
     source: BulkView, target: BulkView, expectation: RowExpectation, entity: Entity, keys: Sequence[Key]
 ) -> Iterator[tuple[Key, set[str]]]:
     """Yield the key of each such row, and what a copy would store otherwise."""
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        some = keys[start : start + KEYS_AT_ONCE]
-        # A source without our indexes may have several rows of one key.
-        rows: defaultdict[Key | None, list[ScanRow]] = defaultdict(list)
-        for row in source.rows_of(entity, some):
-            rows[row.key].append(row)
+    for some, rows in _groups(source, entity, keys):
         for stored in target.rows_of(entity, some):
-            kinds = [_kinds_of(expectation, row, stored) for row in rows[stored.key]]
+            kinds = [_kinds_of(expectation, row, stored) for row in rows.get(stored.key, ())]
             if stored.key is not None and len(kinds) == 1 and kinds[0]:
                 yield stored.key, kinds[0]
+
+
+def _groups(
+    source: BulkView, entity: Entity, keys: Sequence[Key]
+) -> Iterator[tuple[Sequence[Key], Mapping[Key | None, Sequence[ScanRow]]]]:
+    """Yield keys with their source rows in groups, which grow while the rows are small."""
+    start, size = 0, KEYS_AT_ONCE
+    while some := keys[start : start + size]:
+        # A source without our indexes may have several rows of one key.
+        rows: defaultdict[Key | None, list[ScanRow]] = defaultdict(list)
+        held = 0
+        for row in source.rows_of(entity, some):
+            rows[row.key].append(row)
+            held += len(row.content)
+            if held > MOST_BYTES and size > KEYS_AT_ONCE:
+                break
+        else:
+            yield some, rows
+            start, size = start + size, min(2 * size, MOST_KEYS)
+            continue
+        size = KEYS_AT_ONCE
 
 
 def _kinds_of(expectation: RowExpectation, row: ScanRow, stored: ScanRow) -> set[str]:

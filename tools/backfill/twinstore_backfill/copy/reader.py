@@ -51,7 +51,7 @@ class SourceRows:
         self.port = port
         self.subset = options.subset
         self._lenient_reader = LenientReader(port, options.ignored)
-        self._tenants = tuple(sorted(set(options.tenants)))
+        self.tenants = tuple(sorted(set(options.tenants)))
         self._batch_size = options.rows_per_batch
         self._packed_size = options.rows_per_packed_batch
 
@@ -61,7 +61,7 @@ class SourceRows:
         read = partial(view.packed, ignored=ignored) if ignored else view.records
         batches: Iterator[Sequence[Record]] = chain.from_iterable(
             read(entity, within, tenant_id=tenant, batch_size=self._batch_size)
-            for tenant in self._tenants or (None,)
+            for tenant in self.tenants or (None,)
         )
         # A generator would remember a batch while it reads the next.
         return map(partial(self._decoded, entity), batches)
@@ -74,7 +74,7 @@ class SourceRows:
         read = partial(view.packed, ignored=ignored) if ignored else view.packed
         batches = chain.from_iterable(
             read(entity, within, tenant_id=tenant, batch_size=self._packed_size)
-            for tenant in self._tenants or (None,)
+            for tenant in self.tenants or (None,)
         )
         return map(partial(self._lenient_reader.decode_batch, entity), batches) if ignored else batches
 
@@ -107,19 +107,17 @@ class SourceRows:
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
         # With several tenants the same ranges are read once for each, so they are cut over all rows.
-        tenant = self._tenants[0] if len(self._tenants) == 1 else None
+        tenant = self.tenants[0] if len(self.tenants) == 1 else None
         return self.subset.ranges(entity, self.port.cut(entity, rows, tenant_id=tenant))
 
     def counts(self, entity: Entity) -> dict[str, int]:
         """Return the number of rows to read, by the label of their owner, as if they were all meant."""
         counts = copy_counts(self.port, entity)
-        return {
-            label: counts[label] for label in sorted(counts) if not self._tenants or label in self._tenants
-        }
+        return {label: counts[label] for label in sorted(counts) if not self.tenants or label in self.tenants}
 
     def count(self, entity: Entity, most: int | None = None) -> int:
         """Return the approximate number of rows to read: with bounds between keys at most ``most``."""
-        is_whole = not self._tenants and not entity.local_keys
+        is_whole = not self.tenants and not entity.local_keys
         found = self.port.estimated_count(entity) if is_whole else sum(self.counts(entity).values())
         return min(found, most) if most is not None and self.subset.by_key else found
 

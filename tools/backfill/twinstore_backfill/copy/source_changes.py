@@ -36,14 +36,20 @@ class SourceState:
 
 
 def source_states(rows: SourceRows, entities: Sequence[Entity]) -> dict[str, SourceState]:
-    """Return the present state of each entity, without those that cannot be queried for it."""
+    """Return the present state of each entity, without those that cannot be queried for it.
+
+    There is none of a part of the rows. Of some tenants only the number of rows is known.
+    """
     found: dict[str, SourceState] = {}
+    if rows.subset:
+        return found
     for entity in entities:
         # A copy does not need this, and a source may lack a table or a column.
         with suppress(TwinstoreError):
             count = sum(rows.counts(entity).values())
             found[entity.name] = SourceState(count)
-            found[entity.name] = SourceState(count, _latest(rows.port, entity))
+            if not rows.tenants:
+                found[entity.name] = SourceState(count, _latest(rows.port, entity))
     return found
 
 
