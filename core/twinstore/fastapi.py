@@ -74,12 +74,14 @@ RETRY_AFTER: Final = "1"
 NAMED_FIELDS: Final = 10
 SERVER_ERROR: Final = 500
 CODES: Final = {
+    400: "validation_error",
     401: "unauthorized",
     404: "not_found",
     405: "method_not_allowed",
     408: "timeout",
     413: "too_large",
     415: "not_json",
+    422: "validation_error",
 }
 DESCRIPTIONS: Final = {
     400: "An argument or the body is not acceptable",
@@ -170,9 +172,8 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def of_http(_: Request, error: HTTPException) -> CanonicalResponse:
-        code = CODES.get(
-            error.status_code, "internal_error" if error.status_code >= SERVER_ERROR else "refused"
-        )
+        other = "internal_error" if error.status_code >= SERVER_ERROR else "refused"
+        code = CODES.get(error.status_code, other)
         return CanonicalResponse(
             Problem(code=code, message=str(error.detail)), error.status_code, error.headers
         )
@@ -276,10 +277,12 @@ async def caller_of(authenticate: Authenticate, token: Token, tenant_id: str) ->
         TenantScopeError: it is the token of another tenant.
     """
     caller = None if token is None else await authenticate(token.credentials)
-    own = None if caller is None else _tenant_of(caller)
-    if caller is None or own is None:
+    if caller is None:
         raise HTTPException(401, "Send a valid bearer token.", {"WWW-Authenticate": "Bearer"})
-    if own != tenant_argument(tenant_id):
+    wanted, own = tenant_argument(tenant_id), _tenant_of(caller)
+    if own is None:
+        raise HTTPException(401, "Send a token of a tenant.", {"WWW-Authenticate": "Bearer"})
+    if own != wanted:
         raise TenantScopeError("The token belongs to another tenant than the path; use one of this tenant.")
     return replace(caller, tenant_id=own)
 

@@ -229,7 +229,7 @@ def test_an_actor_of_any_script_goes_into_the_audit_as_the_token_has_it(api: Api
         ("Basic YTpi", 401, "unauthorized"),
         ("Bearer globex/eve", 403, "tenant_scope"),
         ("Bearer ACME/eve", 403, "tenant_scope"),
-        ("Bearer /eve", 400, "validation_error"),
+        ("Bearer /eve", 401, "unauthorized"),
     ],
 )
 def test_a_token_of_no_tenant_or_another_one_is_refused(
