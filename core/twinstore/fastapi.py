@@ -155,7 +155,7 @@ def error_response(error: TwinstoreError, status: int | None = None) -> Canonica
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Answer every error with a :class:`Problem` and its status; none quotes what the client sent."""
+    """Answer every error with a :class:`Problem` and its status; none quotes a value of a body."""
 
     @app.exception_handler(TwinstoreError)
     async def of_library(_: Request, error: TwinstoreError) -> CanonicalResponse:
@@ -168,6 +168,7 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(pydantic.ValidationError)
     async def of_model(_: Request, error: pydantic.ValidationError) -> CanonicalResponse:
         # A handler made a model of what the client sent, and the parts do not fit together.
+        log.warning("a handler refused a %s; if no client sent it, the service is at fault", error.title)
         return CanonicalResponse(_refused(error.errors(include_input=False)), 400)
 
     @app.exception_handler(StarletteHTTPException)
@@ -225,8 +226,8 @@ def probes(storage_of: Callable[[Request], Ready]) -> APIRouter:
     @router.get("/readyz", response_model=Health, summary="Whether the database answers and its schema fits")
     async def readyz(request: Request) -> Response:
         """Answers 503 until it does, whatever the reason."""
-        check = partial(storage_of(request).check_ready, timeout_ms=READY_MS)
         try:
+            check = partial(storage_of(request).check_ready, timeout_ms=READY_MS)
             # A separate thread: those of the handlers may all wait for the very database. One for asyncio
             # returns at once what is awaited then.
             ready = await to_thread.run_sync(check, limiter=CapacityLimiter(1))

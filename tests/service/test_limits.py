@@ -79,7 +79,7 @@ def test_readiness_is_answered_next_to_slow_clients_and_clients_that_read_nothin
             sent(BODY if number % 2 else HEADERS)
         for _ in range(NEVER_READ):
             sent(LIST * PIPELINED)
-        assert min(answered(service) for _ in range(10)) < 1.0
+        assert sorted(answered(service) for _ in range(10))[5] < 2.0
         text = service.get("/metrics").text
     calls = [line for line in text.splitlines() if 'entity="runs"' in line and 'operation="list"' in line]
     lists = float(next(line for line in calls if "_total{" in line).rpartition(" ")[2])

@@ -135,7 +135,7 @@ def empty_environment(made: Path) -> Path:
         # A clone may lie in a folder of root, and no server has been started from it yet.
         grant_search(Path(ours), accounts.Account("nobody", who.uid, who.gid))
     # In front of it what `make setup` has in a newer release than ours: that is what a user gets.
-    (site / "of_the_tests.pth").write_text(f"{ROOT / '.venv/newest'}\n{ours}\n")
+    (site / "of_the_tests.pth").write_text(f"{Path(sys.prefix) / 'newest'}\n{ours}\n")
     return made
 
 

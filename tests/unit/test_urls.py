@@ -59,7 +59,7 @@ def test_a_url_reads_no_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("memory://", "and this one has another"),
         ("hidden-password://host", "and this one has another"),
-        ("env:MISSING", "variable MISSING, which is not set"),
+        ("env:MISSING", "variable 'MISSING', which is not set; set it"),
         ("env:\ud800", "which is not set"),
         ("file:/missing", "does not exist"),
     ],

@@ -133,7 +133,7 @@ class Scan:
             if self._layout.form.in_order:
                 yield from self._lines(start, name, place, stream)
                 return
-            content = stream.read(LARGEST + 1)
+            content = stream.read(min(LARGEST, os.fstat(stream.fileno()).st_size) + 1)
         try:
             value = value_of(content)
         except ValueError as error:

@@ -140,7 +140,8 @@ class Tree:
             if file is None:
                 return None
             with translated(self.root / place.path), os.fdopen(file, "rb", closefd=False) as content:
-                return content.read(LARGEST + 1)
+                # As much as is asked for is allocated at once.
+                return content.read(min(LARGEST, os.fstat(file).st_size) + 1)
 
     def pieces(self, place: Place, start: int, size: int | None, piece: int) -> Iterator[bytes]:
         """Yield a part of a file in pieces; ``None`` for all that follows. Absent: nothing.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cache
@@ -160,7 +160,8 @@ class GuardedAccess(Access):
         with self.calls:
             self.binding.state.check()
             check_query(entity, query, by)
-            return {} if query.matches_nothing else self.inner.count(entity, query, by)
+            # Whole lists are counted, also if options hold the token of a page.
+            return {} if query.matches_nothing else self.inner.count(entity, replace(query, after=None), by)
 
     @override
     def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:

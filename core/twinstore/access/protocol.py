@@ -88,7 +88,7 @@ class Access(Protocol):
         ...
 
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        """Return how many rows match, by the text of one field; limit and order do not matter.
+        """Return how many rows match, by the text of one field; limit, order and start do not matter.
 
         Values that no row has are omitted; an absent field counts under the empty text.
         """

@@ -7,7 +7,6 @@ arguments, asks a rule what is to be stored, and lets :class:`~twinstore.access.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
 from twinstore.access.defaults import PartialProgress
@@ -124,8 +123,7 @@ class Repository(NotPicklable):
 
     def _count(self, entity: Entity, query: Query, by: str = "tenantId") -> int:
         """Return how many rows a list has on all its pages; ``by`` is a field with few values."""
-        # Options may hold the token of a page, behind which only some drivers would begin to count.
-        return sum(self._access.count(entity, replace(query, after=None), by).values())
+        return sum(self._access.count(entity, query, by).values())
 
     def _change(
         self,

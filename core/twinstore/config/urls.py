@@ -65,7 +65,10 @@ def _resolved(url: object) -> str:
     if kind == "env":
         value = os.environ.get(name) if name.isprintable() else None
         if not value:
-            raise ConfigurationError(f"The url names the variable {mask_secret_url(name)}, which is not set.")
+            raise ConfigurationError(
+                f"The url names the variable {mask_secret_url(name)!r}, which is not set; set it, "
+                "or give the URL itself."
+            )
         return value.strip()
     if kind == "file":
         return read_text(Path(name), f"file {mask_secret_url(name)} (named by the url)").strip()

@@ -129,7 +129,13 @@ class ModuleStorage(NotPicklable, ABC, Generic[R_co, S_co]):
         super().__init_subclass__()
         kind: type[object] = cls
         for part in fields(kind) if is_dataclass(kind) else ():
-            setattr(cls, part.name, property(attrgetter(f"unbound.{part.name}")))
+            if part.name in {*vars(ModuleStorage), "open_units", "sessions"}:
+                raise TypeError(
+                    f"{cls.__name__}: each storage has a {part.name!r}; name this part of the session "
+                    "otherwise"
+                )
+            if part.name not in vars(cls):
+                setattr(cls, part.name, property(attrgetter(f"unbound.{part.name}")))
 
     def __init__(
         self,

@@ -145,7 +145,7 @@ def open_storage(
     refuse_patched_threads()
     if url is None and module is None:
         settings = load_settings(config, env_file=env_file, secrets_dir=secrets_dir)
-    elif url is None or module is None or not config is env_file is secrets_dir is None:
+    elif url is None or module is None or any(given is not None for given in (config, env_file, secrets_dir)):
         raise ConfigurationError("Give url and module together, without config, env_file and secrets_dir.")
     else:
         settings = settings_of_url(url, text(module, "module"))

@@ -41,11 +41,14 @@ def main() -> None:
     options = parser.parse_args()
     try:
         load_settings(options.config)  # said in a line here, and not in the middle of a server that starts
+        authenticate = from_file(options.tokens) if options.tokens else refuse
     except ConfigurationError as error:
         parser.error(str(error))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        parser.error(f"{options.tokens} is not a file of tokens ({type(error).__name__}); see tokens.py")
     app = create_app(
         options.config,
-        authenticate=from_file(options.tokens) if options.tokens else refuse,
+        authenticate=authenticate,
         docs=options.docs,
         metrics=options.metrics,
     )

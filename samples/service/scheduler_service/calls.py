@@ -21,7 +21,7 @@ from twinstore import (
     TenantScopeError,
     ValidationError,
 )
-from twinstore.fastapi import Authenticate, Token, caller_of, refuse
+from twinstore.fastapi import Authenticate, Token, caller_of
 from twinstore.models.fields import OptionalReference, Timestamp
 from twinstore.scheduler import AuditActor, AuditEvent
 
@@ -75,13 +75,13 @@ class Service:
         storage: the storage that the configuration names.
         clock: the one clock of all instants that the service sets itself.
         authenticate: says whose token it is.
-        stamp: gives an audit event its id; by default the library draws one.
+        stamp: gives an audit event its id.
     """
 
     storage: Storage
     clock: Clock
-    authenticate: Authenticate = refuse
-    stamp: Callable[[AuditEvent], AuditEvent] = lambda event: event
+    authenticate: Authenticate
+    stamp: Callable[[AuditEvent], AuditEvent]
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,9 @@ def main(work: Work = evaluate, clock: Clock | None = None) -> None:
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two claims of nothing")
     parser.add_argument("--renew", type=float, help="seconds between two renewals of a lease")
     options = parser.parse_args()
-    with Client(options.url, options.tenant, os.environ.get(TOKEN, "")) as client:
+    if not (token := os.environ.get(TOKEN)):
+        parser.error(f"set {TOKEN} to the token of this worker")
+    with Client(options.url, options.tenant, token) as client:
         worker = JobWorker(
             client,
             options.tenant,

@@ -181,8 +181,10 @@ def test_files_are_for_their_owner_and_its_group(storage: TaskRunnerStorage, roo
         storage.pack_run_approvals.save("a", [make_approval(None, "a")])
     finally:
         os.umask(before)
-    modes = {path.name: path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_file()}
-    assert (len(modes), set(modes.values())) == (4, {0o640})
+    modes = {
+        path.relative_to(root): path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_file()
+    }
+    assert (len(modes), set(modes.values())) == (5, {0o640})
 
 
 def test_the_next_writer_of_a_run_removes_what_a_killed_one_left(

@@ -9,6 +9,7 @@ import pytest
 import twinstore
 from twinstore.clock import FixedClock
 from twinstore.errors import ConcurrencyError, ConfigurationError, TransactionAbortedError
+from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.repositories import Runs
 from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
@@ -212,13 +213,13 @@ def test_bind_joins_a_unit_of_its_own_store_and_no_other() -> None:
         storage.bind(MemoryDatabase().begin(), TENANT)
 
 
-def test_a_run_that_was_replaced_by_one_of_another_schedule_is_not_moved(
+def test_a_run_that_was_replaced_by_one_of_another_schedule_is_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with storage_on(MemoryDatabase()) as storage:
         run = storage.runs.create(make_run(TENANT, "r", schedule_id="new"))
-        monkeypatch.setattr(Runs, "_get", lambda *_: run.evolve(schedule_id="old"))
-        with pytest.raises(ConcurrencyError, match="was replaced"):
-            storage.runs.cancel(TENANT, run.id, at(9))
-        assert storage.runs.list(TENANT).items == (run,)
-        assert storage.run_summaries.count(TENANT) == 0
+        found = iter((run.evolve(schedule_id="old"), run))
+        monkeypatch.setattr(Runs, "_get", lambda *_: next(found))
+        assert storage.runs.cancel(TENANT, run.id, at(9)).state is RunState.CANCELLED
+        assert [*found] == []
+        assert [item.schedule_id for item in storage.run_summaries.list(TENANT)] == ["new"]

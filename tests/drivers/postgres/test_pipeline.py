@@ -28,13 +28,14 @@ from twinstore_postgres.connection.pool import RecordedConnection
 from twinstore_postgres.mapping.codec import Unprepared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGresult
 
     from tests.support.databases import PostgresDatabase
+    from twinstore_postgres.connection.batch import Step
 
 PREPARED = Unprepared(b"SELECT count(*) FROM pg_prepared_statements")
 INSERT = b"INSERT INTO counted (number) VALUES (%s)"
@@ -129,6 +130,26 @@ def test_after_deallocate_all_a_call_is_repeated_once_and_a_transaction_that_was
     with pytest.raises(psycopg.errors.InvalidSqlStatementName):
         connection.execute_batch(statement)
     assert len(sent) == 2  # behind a pooler it would go on for ever
+
+
+def test_a_statement_is_not_sent_again_where_a_pooler_has_exchanged_the_server(
+    connection: OwnConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.execute_batch([(INSERT, (1,))])
+    connection.execute_batch(DEALLOCATE)
+    exchanged = iter(([Result([(0,)], 1)],))
+    real = OwnConnection._exchange  # noqa: SLF001  # what is replaced for one call
+
+    def exchange(
+        self: OwnConnection, steps: Sequence[Step], before: Sequence[Step], after: Sequence[Step]
+    ) -> list[Result]:
+        is_pid = b"pg_backend_pid" in bytes(steps[0][0])
+        return next(exchanged) if is_pid else real(self, steps, before, after)
+
+    monkeypatch.setattr(OwnConnection, "_exchange", exchange)
+    with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+        connection.execute_batch([(INSERT, (2,))])
+    assert connection.execute_batch([(COUNT, ())])[0].rows == [(1,)]
 
 
 def test_what_could_not_be_prepared_is_prepared_later(connection: OwnConnection) -> None:

@@ -152,8 +152,8 @@ CHANGES: Final = {
     ),
     "a right of everybody": (
         "GRANT REFERENCES ON {table} TO PUBLIC",
-        "Not wanted: grant {name}: REFERENCES",
-        "through PUBLIC",
+        "Not wanted: public grant {name}: REFERENCES",
+        "FROM PUBLIC",
     ),
 }
 

@@ -178,7 +178,8 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
     @override
     def export(self, names: Collection[str] | None = None) -> str:
         """Return a script for mongosh that does the same."""
-        selected = [step for step in self.steps if names is None or step.name in names]
+        known = {status.name for status in self._shipped}
+        selected = [step for step in self.steps if step.name in (known if names is None else names)]
         return script(self.module, selected, self._validators(), self.options)
 
     def check_applied(self) -> None:

@@ -90,6 +90,9 @@ class OwnConnection(PipelinedConnection):
                 if not before or not before[0][0].startswith(b"BEGIN"):
                     raise  # the transaction of earlier round trips is lost
                 self.rollback()
+            (answer,) = self._exchange([(Unprepared(b"SELECT pg_backend_pid()"), ())], (), ())
+            if answer.rows != [(self.info.backend_pid,)]:
+                raise  # a pooler has exchanged the server, on which our names mean other statements
             return self._exchange(steps, before, after)
 
     def _exchange(self, steps: Sequence[Step], before: Sequence[Step], after: Sequence[Step]) -> list[Result]:

@@ -60,7 +60,6 @@ CATALOGS: Final = (
     "pg_rules",
     "pg_sequence",
     "pg_trigger",
-    "pg_type",
 )
 UNREADABLE: Final = """
 SELECT current_user::text, array_agg(name ORDER BY name) FROM unnest(%s::text[]) AS c (name)
@@ -394,6 +393,8 @@ def differences(
         for part in has.values()
         if part.identity not in should
         and part.table not in foreign
+        # A right of all roles is named as such; to revoke it from one role does nothing.
+        and f"public {part.line}" not in real
         and not implied(part, should, has)
         and (additions or not part.is_plain_index)
     ]
@@ -587,7 +588,7 @@ def protection_differences(
         role,
         additions=False,
     )
-    elsewhere = f" (it may also come through PUBLIC, or a role of which {role} is a member)"
+    elsewhere = f" (it may also come through a role of which {role} is a member)"
     return tuple(line + elsewhere if line.startswith(SURPLUS) else line for line in found)
 
 

@@ -221,9 +221,9 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
     def check_applied(self, connection: Connection) -> None:
         """Raise ``MigrationError`` while a migration is pending, changed or unknown, or its work undone.
 
-        A table without its row-level security, policy, column or key is undone work, and so is a right of the
-        role or a policy that no migration gave. Only ``verify`` reports other differences, such as an index
-        for speed.
+        A table without its row-level security, policy, column or key is undone work. So is a right of the
+        role or of all roles, or a policy, that no migration gave; an index that gets no new rows; a sequence
+        with other settings. Only ``verify`` reports the rest, such as a missing index for speed.
         """
         with reading():
             applied = self._readable_ledger(connection)

@@ -61,13 +61,13 @@ def shipped_migrations(module: ModuleSpec[object]) -> tuple[Migration, ...]:
         MigrationError: there are none yet.
     """
     folder, found = module.migrations(STORE), []
-    if not folder.is_dir():
-        raise no_migrations(module.name, DRIVER)
-    for entry in folder.iterdir():
+    for entry in folder.iterdir() if folder.is_dir() else ():
         if FILE_NAME.fullmatch(entry.name):
             # A checkout on Windows must not change the checksum that a database has recorded.
             text = entry.read_text(encoding="utf-8")
             found.append(Migration(entry.name, text.replace("\r\n", "\n").replace("\r", "\n")))
+    if not found:
+        raise no_migrations(module.name, DRIVER)
     return tuple(sorted(found, key=lambda migration: migration.name))
 
 

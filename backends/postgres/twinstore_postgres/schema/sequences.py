@@ -76,7 +76,7 @@ def odd_sequences(connection: Connection, module: ModuleSpec[object]) -> Iterato
 
 
 def numbering_differences(connection: Connection, module: ModuleSpec[object]) -> Iterator[str]:
-    """Yield the same, and a sentence for each sequence that does not go on above the numbered rows."""
+    """Yield a sentence for each sequence that is missing, has other settings, or lags behind its rows."""
     for table, found in _sequences(connection, module):
         name, column = counter_of(table)
         if found.name is None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
 
+from twinstore.access.errors import lost_race
 from twinstore.access.paging import Page
 from twinstore.access.protocol import Ref
 from twinstore.access.repository import Repository
+from twinstore.access.retry import retry
 from twinstore.access.scope import id_argument, instant_argument, member_argument, text_argument
 from twinstore.catalog.row import Row
-from twinstore.errors import ConcurrencyError
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS
 from twinstore.scheduler.enums import RunState
@@ -92,28 +93,31 @@ class Runs(Repository, RunRepository):
         scope, key = self._admit(tenant_id), id_argument(run_id, "run_id")
         instant = instant_argument(now, "now")
         self._check_writable()
-        # Read before it is locked, because it names the summary to lock with it.
-        schedule_id = self._required(self._get(RUNS, scope, (key,)), RUNS, key).schedule_id
-        schedule = "" if schedule_id is None else id_argument(schedule_id, "run.schedule_id")
-        summary = Ref(RUN_SUMMARIES, scope, (scope.id, schedule))
-        refs: tuple[Ref, ...] = (Ref(RUNS, scope, (key,)), *([summary] if schedule else []))
 
-        def rule(rows: Rows, moment: ServerClock) -> Rows:
-            del moment
-            # Safe, because a driver returns rows of the entity of each ref.
-            run, *summaries = cast("tuple[Row[Run] | None, *tuple[Row[RunSummary] | None, ...]]", rows)
-            stored = self._required(run, RUNS, key).model
-            if stored.schedule_id != schedule_id:
-                raise ConcurrencyError(
-                    f"Run {key!r} was replaced while it was moved; try again.", entity="runs"
-                )
-            after = moved(stored, now=instant)
-            if after is stored:
-                return (None,) * len(rows)
-            before = [None if summary is None else summary.model for summary in summaries]
-            return Row(after), *(Row(projected(each, after, schedule, instant)) for each in before)
+        def once() -> Run:
+            # Read before it is locked, because it names the summary to lock with it.
+            found = self._required(self._get(RUNS, scope, (key,)), RUNS, key).schedule_id
+            schedule = None if found is None else id_argument(found, "run.schedule_id")
+            refs: list[Ref] = [Ref(RUNS, scope, (key,))]
+            if schedule is not None:
+                refs.append(Ref(RUN_SUMMARIES, scope, (scope.id, schedule)))
 
-        return cast("Row[Run]", self._access.change(refs, rule)[0]).model
+            def rule(rows: Rows, moment: ServerClock) -> Rows:
+                del moment
+                # Safe, because a driver returns rows of the entity of each ref.
+                run, *summaries = cast("tuple[Row[Run] | None, *tuple[Row[RunSummary] | None, ...]]", rows)
+                stored = self._required(run, RUNS, key).model
+                if stored.schedule_id != found:
+                    raise lost_race(RUNS, key, self.driver)
+                after = moved(stored, now=instant)
+                if after is stored:
+                    return (None,) * len(rows)
+                before = [None if row is None else row.model for row in summaries]
+                return Row(after), *(Row(projected(each, after, schedule or "", instant)) for each in before)
+
+            return cast("Row[Run]", self._access.change(tuple(refs), rule)[0]).model
+
+        return once() if self._access.binding.in_unit else retry(once)
 
     @override
     def get_pending_runs(

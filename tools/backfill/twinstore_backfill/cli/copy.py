@@ -236,7 +236,7 @@ def _remarks(result: CopyResult) -> Iterator[str]:
         kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
         yield (
             f"Rows that both sides hold in a form that no copy writes, left as they are: {kinds}. With "
-            "--on-conflict overwrite they get their normal form."
+            "--on-conflict overwrite they get their normal form, except in append-only entities."
         )
     if result.source_changes:
         yield "The source changed during the copy:"
@@ -244,9 +244,12 @@ def _remarks(result: CopyResult) -> Iterator[str]:
             before, after = (item[f"latest_{side}"] or "unknown" for side in ("before", "after"))
             yield (
                 f"- {item['entity']}: {item['rows_before']:,} rows before, {item['rows_after']:,} after; "
-                f"latest change {before} before, {after} after"
+                f"latest date {before} before, {after} after"
             )
-        yield "Stop all writers, then copy again with --on-conflict overwrite."
+        yield (
+            "Stop all writers, then copy again with --on-conflict overwrite, and with --delete-extra if rows "
+            "were removed."
+        )
 
 
 def _failure(item: Mapping[str, object]) -> str:

@@ -65,10 +65,6 @@ DeleteExtra = Annotated[
     bool, typer.Option("--delete-extra", help="Also remove the rows that the source does not have.")
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")]
-NOT_PERMITTED: Final = (
-    "The role of the target may not replace rows of {names}, which are append-only. Grant it DELETE on these "
-    "tables, run `twinstore backfill repair --execute` again, and revoke it."
-)
 
 
 @dataclass(frozen=True)
@@ -169,9 +165,6 @@ def repair(
 
 
 def _report_repair(done: RepairResult, report: ParityReport, out: Path | None, output: Format) -> int:
-    if done.append_only:
-        names = ", ".join(done.append_only)
-        report = report.model_copy(update={"next_step": NOT_PERMITTED.format(names=names)})
     if out is not None:
         write_reports(report, out)
     document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}

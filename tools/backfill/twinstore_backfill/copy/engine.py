@@ -38,7 +38,7 @@ from twinstore_backfill.copy.report import (
     outcomes_of,
     report_document,
 )
-from twinstore_backfill.copy.source_changes import source_changes, source_states
+from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.ignored import check_ignored
 from twinstore_backfill.outcome import UnknownJobError
@@ -51,6 +51,7 @@ from twinstore_backfill.stores import (
     inspect_source,
     is_migrated,
     left_out_counts,
+    preflight,
     prepare_target,
     refuse_same_store,
     require_tenants,
@@ -102,10 +103,13 @@ def run_copy(
     with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
         if options.execute:
             prepare_target(target)
-            result = Copy(source, target, options, progress, stop).run(entities, as_of, started)
+            # Of others each query may read all rows.
+            watched = [item for item in entities if item.name not in state.absent | state.slow]
+            copy = Copy(source, target, options, progress, stop)
+            result = copy.run(entities, as_of, started, watched)
         else:
             dry = DryRun(source, target, options, progress, stop)
-            result = dry.run(entities, as_of, started)
+            result = preflight(partial(dry.run, entities, as_of, started))
     result = replace(result, warnings=state.warnings)
     if out is not None:
         write_atomic(out / REPORT_FILE, json_text(report_document(result)))
@@ -153,25 +157,29 @@ class Copy:
         self._exported = ExportedLines()
         self._helpers: HelperPool | None = None
 
-    def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
+    def run(
+        self, entities: Sequence[Entity], as_of: datetime, started: datetime, watched: Sequence[Entity] = ()
+    ) -> CopyResult:
         """Copy the remaining ranges; ``as_of`` counts if the job begins now.
+
+        Changes of the ``watched`` entities during the copy are reported.
 
         Raises:
             LeaseLostError: another process holds the lease of the job, or took it.
             InterruptedRunError: a signal asked for the stop.
         """
         worker = worker_id()
-        before = source_states(self._rows, entities)
         try:
             job, lease = self._acquire_job(entities, as_of, worker)
             # From here on, because cutting a large source alone may take longer than a lease.
             with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
+                before = entity_states(self._rows, watched)
                 result = self._copy_job(job, entities, worker, keeper, started)
         except StopRequestedError:
             # While it waited for another process.
             self._stop.raise_if_interrupted(RESUME)
             raise
-        changes = source_changes(before, source_states(self._rows, entities))
+        changes = source_changes(before, entity_states(self._rows, watched))
         return replace(result, source_changes=tuple(changes))
 
     def _copy_job(

@@ -75,7 +75,7 @@ def _groups(
 
 
 def _kinds_of(expectation: RowExpectation, row: ScanRow, stored: ScanRow) -> set[str]:
-    expected = expectation.of_pair(row, stored) if expectation.is_held_alike(row, stored) else None
+    expected = expectation.of(row) if expectation.is_held_alike(row, stored) else None
     if not isinstance(expected, Expected) or not additional_values_match(expected, stored):
         return set()
     return {change.kind for change in expected.changes}

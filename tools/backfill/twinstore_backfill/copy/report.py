@@ -129,7 +129,8 @@ class SourceChange(Frozen):
     Attributes:
         entity: its name.
         rows_before, rows_after: its number of rows when the copy began and ended.
-        latest_before, latest_after: the highest instant of a last change; ``null`` if it is unknown.
+        latest_before, latest_after: the highest date of its rows, of their last change or of their creation;
+            ``null`` if it is unknown.
     """
 
     entity: str

@@ -1,4 +1,7 @@
-"""Whether the source changed during a copy: how many rows an entity has, and its highest instant."""
+"""Signs that the source changed during a copy: how many rows an entity has, and its highest date.
+
+A date may be that of creation, as of runs: a change that keeps the number of rows is not noticed there.
+"""
 
 from __future__ import annotations
 
@@ -23,33 +26,33 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceState:
-    """The rows of an entity and the highest instant of their last change, ``None`` if it is unknown."""
+class EntityState:
+    """The rows of an entity and their highest date (``Entity.dated``), ``None`` if it is unknown."""
 
     rows: int
     latest: str | None = None
 
-    def differs(self, other: SourceState) -> bool:
+    def differs(self, other: EntityState) -> bool:
         """Whether something changed in between."""
         known = self.latest is not None and other.latest is not None
         return self.rows != other.rows or (known and self.latest != other.latest)
 
 
-def source_states(rows: SourceRows, entities: Sequence[Entity]) -> dict[str, SourceState]:
+def entity_states(rows: SourceRows, entities: Sequence[Entity]) -> dict[str, EntityState]:
     """Return the present state of each entity, without those that cannot be queried for it.
 
     There is none of a part of the rows. Of some tenants only the number of rows is known.
     """
-    found: dict[str, SourceState] = {}
+    found: dict[str, EntityState] = {}
     if rows.subset:
         return found
     for entity in entities:
         # A copy does not need this, and a source may lack a table or a column.
         with suppress(TwinstoreError):
             count = sum(rows.counts(entity).values())
-            found[entity.name] = SourceState(count)
+            found[entity.name] = EntityState(count)
             if not rows.tenants:
-                found[entity.name] = SourceState(count, _latest(rows.port, entity))
+                found[entity.name] = EntityState(count, _latest(rows.port, entity))
     return found
 
 
@@ -70,7 +73,7 @@ def _latest(port: BulkPort, entity: Entity) -> str | None:
 
 
 def source_changes(
-    before: Mapping[str, SourceState], after: Mapping[str, SourceState]
+    before: Mapping[str, EntityState], after: Mapping[str, EntityState]
 ) -> Iterator[dict[str, object]]:
     """Yield what changed, as the report shows it."""
     for name, old in before.items():

@@ -66,7 +66,6 @@ class RepairResult:
         absent: rows that the source does not have any more, or that have expired.
         removed: rows of the target that the source does not have.
         kept: rows that should have been removed but that the source has by now.
-        append_only: entities whose rows the role of the target may not replace.
     """
 
     written: Counter[str] = field(default_factory=Counter[str])
@@ -76,7 +75,6 @@ class RepairResult:
     removed: Counter[str] = field(default_factory=Counter[str])
     kept: Counter[str] = field(default_factory=Counter[str])
     reasons: list[str] = field(default_factory=list[str])
-    append_only: list[str] = field(default_factory=list[str])
 
     def counts(self) -> dict[str, Counter[str]]:
         """Return the numbers of rows by what became of them."""
@@ -135,9 +133,9 @@ class Repair:
                 raise
             log.info("rows of %s were left as they are: %s", entity.name, error)
             self.done.refused[entity.name] += len(keys)
-            if entity.name not in self.done.append_only:
-                self.done.append_only.append(entity.name)
-                self.done.reasons.append(APPEND_ONLY.format(entity=entity.name, module=entity.module))
+            reason = APPEND_ONLY.format(entity=entity.name, module=entity.module)
+            if reason not in self.done.reasons:
+                self.done.reasons.append(reason)
 
     def _rewrite(self, entity: Entity, keys: Sequence[Key]) -> None:
         self._stop.raise_if_interrupted("Rows that were repaired stay repaired; run the same command again.")

@@ -242,7 +242,8 @@ class Verification:
         module = self._context.target.module
         smoke, schema = check_target(self._context.target, self._progress)
         self._warnings += held_warnings(self._context.target)
-        self._warnings += expired_warnings(self._entities, self._context.server_ttls.target.keys())
+        if not part and not self._sampled:
+            self._warnings += expired_warnings(self._entities, self._context.server_ttls.target.keys())
         self.checks = [
             skipped("C1", "counts", A_PART) if part else count_check(self._entities, sampled=self._sampled),
             content_check(self._entities),
@@ -440,7 +441,7 @@ def run_start_clean(source: str, target: Store, options: VerifyOptions, stop: St
     preflight(target.storage.check_ready)
     # Both sides of the context are the target, so each list is queried twice.
     run = CleanStart(source, VerifyContext(target, target, as_of, options.batch_size), options, stop)
-    run.run_checks()
+    preflight(run.run_checks)
     stop.raise_if_interrupted("Nothing was written; run the same command again.")
     return run.report((), as_of, monotonic() - started)
 

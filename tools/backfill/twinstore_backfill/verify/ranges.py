@@ -654,7 +654,7 @@ class RowFilter:
 
     def __init__(self, entity: Entity, subset: Subset, expectation: RowExpectation) -> None:
         self._entity, self._subset, self._expectation = entity, subset, expectation
-        self._record = entity.dated if subset.by_time else None
+        self._dated = entity.dated if subset.by_time else None
 
     def __call__(self, source: ScanRow | None, target: ScanRow | None = None) -> bool:
         """Whether a pair is selected: one of its rows is. A row without a readable date always is.
@@ -662,7 +662,7 @@ class RowFilter:
         So is a row of the source that a copy cannot accept, whatever its date, because a copy of any period
         quarantines it; a row that only the target has is not removed for that.
         """
-        name = self._record
+        name = self._dated
         if name is None:
             return True
         return (source is not None and self._is_meant(source, name, judged=True)) or (
