@@ -185,7 +185,7 @@ NO_NAMESPACES: Final = shutil.which("unshare") is None or bool(
 )
 
 
-@pytest.mark.skipif(NO_NAMESPACES, reason="this system lets nobody make a pid namespace")
+@pytest.mark.skipif(NO_NAMESPACES, reason="this system allows no pid namespace")
 def test_a_living_holder_is_not_taken_for_dead_from_another_pid_namespace() -> None:
     """Two containers on the network of a host have its name; neither sees the processes of the other."""
     ask = (

@@ -59,13 +59,13 @@ def pages(size: int) -> list[int]:
     return [int(number) for number in done.stdout.split()]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told")
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has this limit")
 def test_the_memory_of_small_batches_is_kept_for_the_next_ones() -> None:
     before, kept, after = pages(EXHAUST_BYTES)
     assert kept * 4 < min(before, after)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc can be told")
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has this limit")
 def test_the_memory_of_large_documents_goes_back_all_the_same() -> None:
     before, kept, after = pages(3 * memory.LARGE_BLOCK)
     assert kept * 5 > max(before, after) * 4
