@@ -249,7 +249,7 @@ MUTANTS: Final = [
     ),
     Mutant(
         "another tenant's row is found by its key",
-        replacing(MemoryUnit, "_sees", lambda *_: True),
+        replacing(MemoryUnit, "is_visible", lambda *_: True),
         case("test_a_row_of_another_tenant_is_as_absent_as_none", RUN),
     ),
     Mutant(

@@ -123,8 +123,8 @@ def names_stay_taken(patch: Patch) -> None:
 
 
 def exported_twice(patch: Patch) -> None:
-    original = unit.covers
-    patch.setattr(unit, "covers", lambda within, row: original(within, row) or row.key == within.upper)
+    original = documents.covers
+    patch.setattr(documents, "covers", lambda within, row: original(within, row) or row.key == within.upper)
 
 
 def populated(workspace: SchedulerWorkspace) -> SchedulerWorkspace:
@@ -135,7 +135,7 @@ def populated(workspace: SchedulerWorkspace) -> SchedulerWorkspace:
 MUTANTS: Final = [
     Mutant(
         "rows of other tenants are found",
-        replacing(MemoryUnit, "_sees", lambda *_: True),
+        replacing(MemoryUnit, "is_visible", lambda *_: True),
         lambda workspace: SchedulerContract().test_rows_of_another_tenant_do_not_exist(
             workspace, OtherTenant(workspace.foreign, store_one_of_each(workspace.elsewhere)), GET_RUN
         ),

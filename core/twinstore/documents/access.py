@@ -32,7 +32,7 @@ from twinstore.access.unit_state import UnitState
 from twinstore.catalog.conditions import Comparison, Condition, Equals
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind, Tenant
-from twinstore.documents.rows import amended, content, decode, encode, instant, sort_key
+from twinstore.documents.rows import amended, content, decode, encode, instant, key_of, sort_key
 from twinstore.documents.rows import sort_value as part
 from twinstore.errors import ConcurrencyError
 from twinstore.models.canonical import CanonicalModel
@@ -598,6 +598,58 @@ class DocumentUnit(ABC):
         return found[0].key if found else None
 
 
+class ScanningUnit(DocumentUnit):
+    """A unit over a store that cannot be asked a query: lists are evaluated over all rows of an entity.
+
+    A driver writes :meth:`rows` and the operations on single rows. An override of :meth:`get` and
+    :meth:`holder`, here scans too, pays where the store finds a row by its key.
+    """
+
+    @abstractmethod
+    def rows(self, entity: Entity) -> Iterable[DocumentRow]:
+        """Return all rows of an entity as the unit sees them, in any order."""
+
+    @override
+    def select(self, entity: Entity, query: Query) -> list[DocumentRow]:
+        return evaluate(self.visible(entity, query.scope), query)
+
+    @override
+    def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:
+        return iter(sorted((row for row in self.visible(entity, scope) if covers(within, row)), key=place))
+
+    @override
+    def get(self, entity: Entity, key: Key, scope: Tenants = ALL_TENANTS) -> DocumentRow | None:
+        rows = (row for row in self.rows(entity) if row.key == key and self.is_visible(row, scope))
+        return next(rows, None)
+
+    def visible(self, entity: Entity, scope: Tenants) -> Iterator[DocumentRow]:
+        """Yield the rows that are seen in a scope, in the order of :meth:`rows`."""
+        return (row for row in self.rows(entity) if self.is_visible(row, scope))
+
+    def is_visible(self, row: DocumentRow, scope: Tenants) -> bool:
+        """Whether a row is seen in a scope; one that belongs to its parent, whether that is."""
+        kind, parent = row.entity.tenancy.kind, row.entity.parent
+        if scope is ALL_TENANTS or kind is TenancyKind.NONE:
+            return True
+        if kind is not TenancyKind.PARENT or parent is None:
+            return row.owner == scope
+        return row.parent_key is not None and self.get(parent.entity, row.parent_key, scope) is not None
+
+
+def covers(within: KeyRange, row: DocumentRow) -> bool:
+    """Whether a range covers a row; an unbounded end also covers what cannot be a key."""
+    key = key_of(row)
+    if key is None:
+        return within.upper is None
+    return (within.lower is None or within.lower <= key) and (within.upper is None or key < within.upper)
+
+
+def place(row: DocumentRow) -> tuple[bool, tuple[str | int, ...]]:
+    """Return the place of a row in the order of the keys; what cannot be a key comes last."""
+    key = key_of(row)
+    return (key is None, tuple(map(repr, row.key)) if key is None else key)
+
+
 def scope_of(tenant_id: str | None) -> Tenants:
     """Return whose rows a tool asks for."""
     return ALL_TENANTS if tenant_id is None else Tenant(tenant_id)
@@ -620,8 +672,8 @@ def batched(items: Iterator[T], size: int) -> Iterator[list[T]]:
 OrderValue = tuple[int, str | int | datetime]
 
 
-def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
-    """Return up to ``limit + 1`` rows of a query, in its order."""
+def evaluate(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
+    """Return the first ``limit + 1`` rows that satisfy a query, in its order; its scope is not looked at."""
     return ordered(rows, query)[: query.limit + 1]
 
 
