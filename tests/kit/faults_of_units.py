@@ -27,7 +27,7 @@ from twinstore.testing.contracts.tenancy import OtherTenant
 from twinstore.testing.scheduler import SchedulerContract, SchedulerWorkspace
 from twinstore.testing.scheduler.calls import populate, store_one_of_each
 from twinstore.testing.scheduler.contracts.transactions import count_up
-from twinstore_memory import rows, store, unit
+from twinstore_memory import rows, store
 from twinstore_memory.unit import MemoryUnit
 
 CONCURRENCY = 8
