@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial, total_ordering
 from heapq import nsmallest
@@ -26,7 +27,7 @@ from typing_extensions import override
 from twinstore.access.defaults import AccessDefaults
 from twinstore.access.errors import duplicate, not_found
 from twinstore.access.protocol import Binding, ServerClock, UniqueKey
-from twinstore.access.query import Query, holds, key_order, query_of_key
+from twinstore.access.query import Query, holds, key_order, label_of_value, query_of_key
 from twinstore.access.retry import retry
 from twinstore.access.unit_state import UnitState
 from twinstore.catalog.conditions import Comparison, Condition, Equals
@@ -53,6 +54,7 @@ M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 # Children are removed in pages of this size, so that a parent with a million of them fits into memory.
 CHILDREN: Final = 500
+COUNTED: Final = 500
 
 
 class DocumentAccess(AccessDefaults):
@@ -153,6 +155,10 @@ class DocumentAccess(AccessDefaults):
             if changed is not None:
                 store(unit, ref.scope, found, encode(ref.entity, changed.model, changed.storage))
         return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
+
+    @override
+    def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
+        return self._steps.take(lambda unit: counted(unit, entity, query, by))
 
     @override
     def amend(self, entity: Entity, query: Query, sets: Values) -> int:
@@ -316,6 +322,18 @@ def check_unique(unit: DocumentUnit, row: DocumentRow) -> None:
             raise duplicate(row.entity, row.key, unit.driver, index, values[-1])
 
 
+def counted(unit: DocumentUnit, entity: Entity, query: Query, by: str) -> dict[str, int]:
+    """Return how many rows all pages of a list have, by a stored value, also of those that form no model."""
+    found: Counter[str] = Counter()
+    query = replace(query, limit=COUNTED, after=None)
+    while True:
+        rows = unit.select(entity, query)
+        found.update(label_of_value(row.value(by)) for row in rows[:COUNTED])
+        if len(rows) <= COUNTED:
+            return dict(found)
+        query = replace(query, after=sort_key(rows[COUNTED - 1], query.order))
+
+
 def amend_first(unit: DocumentUnit, entity: Entity, query: Query, values: Values) -> int:
     """Set fields of the first rows of a list, whatever else they hold; return how many."""
     rows = unit.select(entity, query)[: query.limit]
@@ -445,10 +463,16 @@ class RowLocks(Renewable):
 
     Of two units of callers the first writer wins, so the other one loses at once instead of waiting for a
     lock that it could not use. A call outside a unit waits, and then uses the committed row.
+
+    Attributes:
+        waiting: how many calls wait for a row at the moment; tests may ask.
     """
 
     def __init__(self, driver: str, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
-        """Take the name of the driver, for messages, and how long to wait, in seconds."""
+        """Take the name of the driver, for messages, and how long to wait, in seconds.
+
+        Forked children begin without rights; nothing needs to be registered.
+        """
         self._driver = driver
         self._timeout = timeout
         self.waiting = 0
@@ -560,6 +584,8 @@ class DocumentUnit(ABC):
     def commit(self) -> None:
         """Make everything visible at once and end the unit; call :meth:`UnitState.check_commit` first.
 
+        Whoever calls it calls :meth:`rollback` if it raises.
+
         Raises:
             ConcurrencyError: a row that was held has changed after all, or a unique value was taken.
         """
@@ -576,7 +602,10 @@ class DocumentUnit(ABC):
         return [row.key for row in self.select(entity, query)[: query.limit]]
 
     def part(self) -> AbstractContextManager[object]:
-        """Bound a step whose writes vanish when it fails, in a transaction that the caller will commit."""
+        """Bound a step whose writes vanish when it fails, in a transaction that the caller will commit.
+
+        Every write of a unit from ``DocumentBackend.joined`` happens inside one.
+        """
         return nullcontext()
 
     def get(self, entity: Entity, key: Key, scope: Tenants = ALL_TENANTS) -> DocumentRow | None:
