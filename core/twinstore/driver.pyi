@@ -59,6 +59,7 @@ from twinstore.access.scope import UNBOUND as UNBOUND
 from twinstore.access.scope import Scope as Scope
 from twinstore.access.scope import count_argument as count_argument
 from twinstore.access.scope import duration_argument as duration_argument
+from twinstore.access.scope import field_argument as field_argument
 from twinstore.access.scope import flag_argument as flag_argument
 from twinstore.access.scope import function_argument as function_argument
 from twinstore.access.scope import id_argument as id_argument
@@ -591,6 +592,7 @@ __all__: list[str] = [
     "evaluate",
     "every_row",
     "explain",
+    "field_argument",
     "first_keys",
     "first_readable",
     "flag_argument",

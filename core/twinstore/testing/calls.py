@@ -211,7 +211,7 @@ def harmless_steps_of(module: ModuleExamples) -> Iterator[tuple[str, tuple[type[
         for lookup in item.lookups:
             if lookup.required:
                 yield f"absent {item.entity.singular}", (NotFoundError, partial(look_up_absent, item, lookup))
-            elif "str" in lookup.method.kinds:
+            elif lookup.fields:
                 yield (
                     f"argument {item.entity.singular}",
                     (ValidationError, partial(look_up_blank, item, lookup)),
@@ -230,14 +230,9 @@ def look_up_absent(
 def look_up_blank(
     item: Example, lookup: Lookup, session: object, workspace: Workspace, one_of_each: OneOfEach
 ) -> object:
-    """Look for a row by texts that are blank."""
-    stored = one_of_each.value(item.entity)
-
-    def blank(name: str) -> object:
-        value = stored(name)
-        return " " if isinstance(value, str) else value
-
-    return lookup(getattr(session, item.repository), workspace.tenant, blank)
+    """Look for a row by values that are blank."""
+    del one_of_each
+    return lookup(getattr(session, item.repository), workspace.tenant, lambda _: " ")
 
 
 def fatal_steps_of(module: ModuleExamples) -> Iterator[tuple[str, Step]]:

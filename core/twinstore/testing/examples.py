@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 from twinstore.catalog.keys import KeyType
 from twinstore.catalog.row import Row
-from twinstore.catalog.tenancy import TenancyKind
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.shapes import Kind
-from twinstore.testing.drawing import rows
+from twinstore.testing.drawing import number_of, rows
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import EDGE_TEXTS
 from twinstore.testing.signatures import (
@@ -45,7 +44,17 @@ if TYPE_CHECKING:
     from twinstore.testing.signatures import ListMethod, Lookup, Method, Purge, Value
     from twinstore.testing.workspace import Workspace
 
-__all__ = ["NAME", "TIES", "Example", "ModuleExamples", "OneOfEach", "absent_key", "example", "numbered_key"]
+__all__ = [
+    "NAME",
+    "TIES",
+    "Example",
+    "ModuleExamples",
+    "OneOfEach",
+    "absent_key",
+    "example",
+    "number_of",
+    "numbered_key",
+]
 
 # The rows of a number, of which the lists of the kit are made, and keys that no row has.
 
@@ -211,7 +220,7 @@ class Example:
     @property
     def is_owned(self) -> bool:
         """Whether rows belong to tenants, by themselves or through a parent; others have no tenant."""
-        return is_owned(self.entity)
+        return self.entity.is_owned
 
     @property
     def shares_keys(self) -> bool:
@@ -249,13 +258,6 @@ class Example:
     def numbered(self, tenant: str, numbers: Sequence[int]) -> dict[int, CanonicalModel]:
         """Return models for a list by number; the same numbers give the same models on every storage."""
         return {number: self.vary(tenant, numbered_key(tenant, number), number) for number in numbers}
-
-
-def is_owned(entity: Entity) -> bool:
-    """Whether the rows of an entity belong to tenants."""
-    if entity.tenancy.kind is TenancyKind.PARENT and entity.parent is not None:
-        return is_owned(entity.parent.entity)
-    return entity.tenancy.kind is not TenancyKind.NONE
 
 
 def example(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from acme_library.books import BookRepository
+from acme_library.copies import CopyRepository
 from acme_library.repository import Repositories
 from acme_library.subjects import SubjectRepository
 from twinstore.module import ModuleStorage
@@ -17,6 +18,7 @@ class LibrarySession:
     """The repositories, bound to one session or unit of work, or unbound."""
 
     books: BookRepository
+    copies: CopyRepository
     subjects: SubjectRepository
 
 
@@ -25,12 +27,19 @@ class LibraryStorage(ModuleStorage[Repositories, LibrarySession]):
 
     @override
     def session_over(self, repositories: Repositories, *, in_unit: bool = False) -> LibrarySession:
-        return LibrarySession(books=repositories.books, subjects=repositories.subjects)
+        return LibrarySession(
+            books=repositories.books, copies=repositories.copies, subjects=repositories.subjects
+        )
 
     @property
     def books(self) -> BookRepository:
         """Books."""
         return self.unbound.books
+
+    @property
+    def copies(self) -> CopyRepository:
+        """Copies."""
+        return self.unbound.copies
 
     @property
     def subjects(self) -> SubjectRepository:
