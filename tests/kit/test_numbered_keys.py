@@ -1,4 +1,4 @@
-"""Rows whose keys are whole numbers of 64 bits alone, below parents whose keys are such, through the whole kit."""
+"""Rows whose keys are whole numbers of 64 bits alone go through the whole kit, children too."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ READINGS: Final = Entity(
 )
 
 
-class Meters(KeyedRepository[Meter]):
+class Meters(KeyedRepository[Meter], MeterRepository):
     """Implements MeterRepository."""
 
     entity = METERS
 
 
-class Readings(KeyedRepository[Reading]):
+class Readings(KeyedRepository[Reading], ReadingRepository):
     """Implements ReadingRepository."""
 
     entity = READINGS

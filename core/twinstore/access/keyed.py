@@ -33,7 +33,7 @@ M = TypeVar("M", bound=CanonicalModel)
 class KeyedRepository(Repository, Generic[M]):
     """Put, get, list and delete the rows of one entity.
 
-    A subclass names the entity. The Protocol of the session declares the parameters, all positional only::
+    A subclass names the entity, and a Protocol that declares the parameters, all positional only::
 
         class BookRepository(Protocol):
             def put(self, book: Book, /) -> Book: ...
@@ -44,7 +44,7 @@ class KeyedRepository(Repository, Generic[M]):
             def delete(self, tenant_id: str, book_id: str, /) -> bool: ...
 
 
-        class Books(KeyedRepository[Book]):
+        class Books(KeyedRepository[Book], BookRepository):
             entity = BOOKS
 
     If tenants own the rows, ``tenant_id`` comes first; ``put`` takes it only if the model does not name it

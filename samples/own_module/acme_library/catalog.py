@@ -50,7 +50,7 @@ COPIES: Final = Entity(
     tenancy=Tenancy.through_parent(),
     parent=Parent(entity=BOOKS, field="bookId"),
     group="books",
-    indexes=(Index(fields=("tag",), name="tag", unique=True),),
+    indexes=(Index(fields=("tag",), name="tag", unique=True, noun="tag"),),
 )
 SUBJECTS: Final = Entity(
     name="subjects",

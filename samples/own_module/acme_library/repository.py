@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from acme_library.books import Book, BookRepository
 from acme_library.catalog import BOOKS, COPIES, SUBJECTS
-from acme_library.copies import Copy
-from acme_library.subjects import Subject
+from acme_library.copies import Copy, CopyRepository
+from acme_library.subjects import Subject, SubjectRepository
 from twinstore.module import (
     Access,
     KeyedRepository,
@@ -59,18 +59,18 @@ class Books(Repository, BookRepository):
         return self._page(BOOKS, books_query(self._admit(tenant_id), limit, page_token))
 
 
-class Copies(KeyedRepository[Copy]):
-    """Implements CopyRepository: what it does by key, and one more method."""
+class Copies(KeyedRepository[Copy], CopyRepository):
+    """Implements CopyRepository."""
 
     entity = COPIES
 
+    @override
     def get_by_tag(self, tenant_id: str, tag: str) -> Copy | None:
-        """Return the copy with a tag."""
         key = UniqueKey(COPIES.unique("tag"), (field_argument(Copy, "tag", tag, "tag"),))
         return self._get(COPIES, self._admit(tenant_id), key)
 
 
-class Subjects(KeyedRepository[Subject]):
+class Subjects(KeyedRepository[Subject], SubjectRepository):
     """Implements SubjectRepository."""
 
     entity = SUBJECTS
