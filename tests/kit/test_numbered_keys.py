@@ -12,7 +12,7 @@ from tests.support.distributions import install_distribution
 from twinstore.access.keyed import KeyedRepository
 from twinstore.access.paging import Page
 from twinstore.catalog.entity import Entity, Module, Parent
-from twinstore.catalog.keys import int64
+from twinstore.catalog.keys import int64, text
 from twinstore.catalog.tenancy import Tenancy
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.fields import Int64, Name, PositiveInt, TenantId
@@ -44,7 +44,23 @@ class Reading(CanonicalModel):
 
     meter: PositiveInt
     day: Int64
-    value: Int64
+    value: Name
+
+
+class Tariff(CanonicalModel):
+    """A tariff; another tenant may have the same number."""
+
+    tenant_id: TenantId
+    number: Int64
+    title: Name
+
+
+class TariffRepository(Protocol):
+    """Tariffs by tenant and number."""
+
+    def put(self, tariff: Tariff, /) -> Tariff: ...
+    def get(self, tenant_id: str, number: int, /) -> Tariff | None: ...
+    def list(self, tenant_id: str, /, *, limit: int = 50, page_token: str | None = None) -> Page[Tariff]: ...
 
 
 class MeterRepository(Protocol):
@@ -87,6 +103,22 @@ READINGS: Final = Entity(
     group="meters",
 )
 
+TARIFFS: Final = Entity(
+    name="tariffs",
+    singular="tariff",
+    module="grid",
+    model=Tariff,
+    key_parts=(text("tenantId"), int64("number")),
+    tenancy=Tenancy.required(),
+    group="tariffs",
+)
+
+
+class Tariffs(KeyedRepository[Tariff], TariffRepository):
+    """Implements TariffRepository."""
+
+    entity = TARIFFS
+
 
 class Meters(KeyedRepository[Meter], MeterRepository):
     """Implements MeterRepository."""
@@ -107,41 +139,33 @@ class Repositories:
 
     meters: Meters
     readings: Readings
+    tariffs: Tariffs
 
     @classmethod
     def over(cls, access: Access) -> Self:
         """Return the repositories that share an access."""
-        return cls(Meters(access), Readings(access))
+        return cls(Meters(access), Readings(access), Tariffs(access))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class GridSession:
     """All of them, bound or not."""
 
     meters: MeterRepository
     readings: ReadingRepository
+    tariffs: TariffRepository
 
 
-class GridStorage(ModuleStorage[Repositories, GridSession]):
+class GridStorage(ModuleStorage[Repositories, GridSession], GridSession):
     """What a host holds."""
 
     @override
     def session_over(self, repositories: Repositories, *, in_unit: bool = False) -> GridSession:
-        return GridSession(repositories.meters, repositories.readings)
-
-    @property
-    def meters(self) -> MeterRepository:
-        """Meters."""
-        return self.unbound.meters
-
-    @property
-    def readings(self) -> ReadingRepository:
-        """Readings."""
-        return self.unbound.readings
+        return GridSession(repositories.meters, repositories.readings, repositories.tariffs)
 
 
 MODULE: Final = ModuleSpec(
-    catalog=Module(name="grid", entities=(METERS, READINGS)),
+    catalog=Module(name="grid", entities=(METERS, READINGS, TARIFFS)),
     repositories=Repositories.over,
     title="Grid",
     package="tests.kit",
@@ -165,16 +189,20 @@ def listed_meter(tenant: str, key: str, number: int) -> Meter:
 
 
 def reading(tenant: str, name: str) -> Reading:
-    return Reading(meter=meter(tenant, name).number, day=-(2**62), value=2**53 + 1)
+    return Reading(meter=meter(tenant, name).number, day=-(2**62), value="7.5 kWh")
 
 
 def listed_reading(tenant: str, key: str, number: int) -> Reading:
-    return Reading(meter=number_of(f"listed {tenant}"), day=number - 3, value=number_of(key))
+    return Reading(meter=number_of(f"listed {tenant}"), day=number - 3, value=key)
 
 
 def store_reading(session: GridSession, tenant: str, stored: Reading) -> Reading:
     session.meters.put(Meter(number=stored.meter, tenant_id=tenant, place="cellar"))
     return session.readings.put(tenant, stored)
+
+
+def tariff(tenant: str, name: str) -> Tariff:
+    return Tariff(tenant_id=tenant, number=-number_of(name), title="night")
 
 
 class GridContract(ModuleContract):
@@ -202,6 +230,14 @@ class GridContract(ModuleContract):
                 remove="delete",
                 orders={"list": "-day"},
                 vary=listed_reading,
+            ),
+            example(
+                entity=TARIFFS,
+                protocol=TariffRepository,
+                small=tariff,
+                rich=tariff,
+                store="put",
+                orders={"list": "number"},
             ),
         ),
     )

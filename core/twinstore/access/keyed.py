@@ -75,10 +75,10 @@ class KeyedRepository(Repository, Generic[M]):
         """
         super().__init_subclass__()
         entity = cls.entity
-        for problem in problems(entity):
-            raise ValueError(f"{entity.name} {problem}; write a Repository")  # met by programmers only
         parent = () if entity.parent is None else (entity.parent.field,)
         cls._within = parent if cls.within is None else cls.within
+        for problem in problems(entity, cls._within):
+            raise ValueError(f"{entity.name} {problem}; write a Repository")  # met by programmers only
         fixed = {*cls._within, *(name.removeprefix("-") for name in cls.order), entity.tenant_field}
         rest = (name for name in entity.key if name not in fixed)
         cls._order = tuple(sort_key(entity, name) for name in (*cls.order, *rest))
@@ -184,7 +184,7 @@ def sort_key(entity: Entity, field: str) -> SortKey:
     )
 
 
-def problems(entity: Entity) -> Iterator[str]:
+def problems(entity: Entity, within: tuple[str, ...]) -> Iterator[str]:
     """Yield why four methods cannot serve an entity, as the end of a sentence about it."""
     root = entity
     while root.tenancy.kind is TenancyKind.PARENT and root.parent is not None:
@@ -197,3 +197,5 @@ def problems(entity: Entity) -> Iterator[str]:
         yield "has values that are not in the model: markers, or numbers of a log"
     if not entity.shapes.keys() >= {*entity.key}:
         yield "has a key that is not in the model"
+    if not all(name in entity.shapes and is_present(entity, name) for name in within):
+        yield f"has rows without {' or '.join(within)}"

@@ -96,8 +96,12 @@ def tenant_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
 
 
 def write_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
-    """Yield the methods that take a model of a tenant, about the keys of another one."""
+    """Yield the methods that take a model of a tenant or a key, about the rows of another one."""
     for item in module.of_tenants:
+        if item.remover is not None and item.remover.returns == "bool":
+            yield TenantCall(
+                f"{item.repository}.{item.remover.name}", partial(remove_stored, item), answer=False
+            )
         if item.writer is not None and item.shares_keys and names_owner(item.entity):
             yield TenantCall(
                 f"{item.repository}.{item.writer}", partial(store_under_existing_key, item), DuplicateError
@@ -107,6 +111,12 @@ def write_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
 def names_owner(entity: Entity) -> bool:
     """Whether a model says to whom its row belongs."""
     return entity.tenant_field in entity.identity
+
+
+def remove_stored(item: Example, session: object, tenant: str, one_of_each: OneOfEach) -> object:
+    """Remove the row of the other tenant."""
+    assert item.remove is not None
+    return item.remove(session, tenant, one_of_each.rows[item.entity])
 
 
 def store_under_existing_key(item: Example, session: object, tenant: str, one_of_each: OneOfEach) -> object:

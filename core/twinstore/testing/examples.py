@@ -140,6 +140,7 @@ class Example:
         orders: the order of each list with a page token, by method, such as ``-createdAt id``.
         vary: builds the model of a key and a number for the lists; every :data:`TIES` numbers tie.
         remove: makes a stored row disappear from the lists, where the module can do that.
+        remover: the method behind ``remove``, where it is one that takes the key.
         markers: the storage markers of a model of a tenant.
         drawn: a strategy of models of a tenant and a key, ``None`` where another entity's covers it.
         find: finds the stored row of a model of a tenant through a session, where no method of the repository
@@ -159,6 +160,7 @@ class Example:
     orders: Mapping[str, str]
     vary: Vary[CanonicalModel]
     remove: Remove[object, CanonicalModel] | None
+    remover: Method | None
     markers: Markers[CanonicalModel]
     drawn: Draw[CanonicalModel] | None
     find: Find[object, CanonicalModel] | None
@@ -286,10 +288,9 @@ def example(
     writer = store if isinstance(store, str) else None
     if isinstance(store, str):
         store = stored_by(attribute, named(protocol, store))
-    if isinstance(remove, str):
-        remove = removed_by(
-            entity, attribute, named(protocol, remove), markers or no_markers, parameter_values
-        )
+    remover = named(protocol, remove) if isinstance(remove, str) else None
+    if remover is not None:
+        remove = removed_by(entity, attribute, remover, markers or no_markers, parameter_values)
     return Example(
         entity=entity,
         protocol=protocol,
@@ -301,6 +302,7 @@ def example(
         orders=orders,
         vary=vary or varied(entity, small, orders),
         remove=cast("Remove[object, CanonicalModel] | None", remove),
+        remover=remover,
         markers=cast("Markers[CanonicalModel]", markers or no_markers),
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
         find=cast("Find[object, CanonicalModel] | None", find),
