@@ -214,7 +214,7 @@ class TestNewModule:
             answer = invoke(capsys, "dev", *command)
             assert answer.code == 0, answer.err
         assert "wine_lists_tenant_created" in next(project.rglob("*.sql")).read_text()
-        ruff = [sys.executable, "-m", "ruff", "format", "--check", project]
+        ruff = [sys.executable, "-m", "ruff", "format", "--check", str(project)]
         assert subprocess.run(ruff, check=False).returncode == 0
 
     @pytest.mark.long
