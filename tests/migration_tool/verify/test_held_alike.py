@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.migration_tool.verify.test_verify import change, check_of, entity_of
 from tests.support.copies import MemoryPair, fill, invoke, memory_pair
-from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
+from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.scheduler.runs import DeltaSummary
 from twinstore_backfill.ignored import IgnoredPath
 from twinstore_backfill.outcome import Exit
-from twinstore_memory.rows import encode, stored_rows
+from twinstore_memory.rows import encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,3 +139,19 @@ def test_a_copy_names_the_kinds_it_left_and_the_option_that_normalises_them(
     assert (
         "in a form that no copy writes, left as they are: set_order 1. With --on-conflict overwrite" in text
     )
+
+
+def test_a_derived_value_that_does_not_follow_is_a_conflict_in_a_dry_run_and_in_a_copy(
+    pair: MemoryPair,
+) -> None:
+    key, row = next(iter(stored_rows(pair.stores[1], IMPACT_SNAPSHOTS).items()))
+    store_unchecked(pair.stores[1], replace(row, derived={**row.derived, "contentDigest": "sha256:0"}))
+    assert pair.verify().verdict == "FAIL"
+    for how, kind in (("fail", "conflicts"), ("overwrite", "written")):
+        for execute in (False, True):
+            copied = pair.copy(
+                execute=execute, max_conflicts=1, on_conflict=how, entities=(IMPACT_SNAPSHOTS.name,)
+            )
+            assert copied.totals.all()[kind] == 1
+    assert stored_rows(pair.stores[1], IMPACT_SNAPSHOTS)[key] == row
+    assert pair.verify().verdict == "PASS"
