@@ -211,6 +211,20 @@ def test_the_next_writer_of_a_run_removes_what_a_killed_one_left(
     assert [path.parent.name for path in root.rglob("artifact-manifest.json~")] == ["b"]
 
 
+def test_a_count_includes_rows_that_form_no_model_and_raises_for_what_is_no_row(
+    storage: TaskRunnerStorage, root: Path
+) -> None:
+    for run in ("a", "b"):
+        storage.pack_runs.create(make_pack_run(None, run))
+    path = root / "state/runs/a.json"
+    # As on every other driver, whose stores hold whole rows only.
+    path.write_bytes(path.read_bytes()[:-1] + b',"foreign":1}')
+    assert storage.pack_runs.count() == 2
+    path.write_bytes(b"{")
+    with pytest.raises(DocumentDecodeError):
+        storage.pack_runs.count()
+
+
 @pytest.mark.parametrize("kind", ["socket", "link", "folder"])
 def test_what_has_the_name_of_a_run_and_is_no_file_is_not_skipped_by_lists(
     storage: TaskRunnerStorage, root: Path, kind: str
