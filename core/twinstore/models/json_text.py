@@ -113,7 +113,7 @@ def _has_wide_numbers(text: bytes | str) -> bool:
 
 
 def exact_number(text: str) -> float | Decimal:
-    """Return a number with a fraction as a double, or as a decimal, which no model accepts, if digits change."""
+    """Return a number as a double, or as a decimal, which no model accepts, if a double has other digits."""
     value = float(text)
     return value if digits_of(text) == digits_of(repr(value)) else Decimal(text)
 
