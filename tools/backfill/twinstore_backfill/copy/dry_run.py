@@ -17,7 +17,7 @@ from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.retention import expiry_test
-from twinstore_backfill.stores import is_migrated, left_out_counts
+from twinstore_backfill.stores import is_migrated, left_out_counts, refuse_undescribed
 from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ class DryRun:
         Raises:
             InterruptedRunError: a signal requested the stop.
         """
+        if self._compared:
+            refuse_undescribed(self._target, entities)
         try:
             for entity in entities:
                 self._entity(entity, as_of)
