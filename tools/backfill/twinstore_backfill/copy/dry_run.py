@@ -12,6 +12,7 @@ from twinstore.bulk.port import Conflict, ImportOutcome
 from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, ScanRow
 from twinstore.models import json_text
 from twinstore_backfill.copy.control import RateLimiter
+from twinstore_backfill.copy.held_alike import settle_conflicts
 from twinstore_backfill.copy.quarantine import SHOWN, LineSink
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
@@ -181,6 +182,7 @@ class DryRun:
                 self._progress.advance(entity.name, len(batch))
                 del batch
             # Without a view of the target nothing conflicts.
-            tally = reader.tally(*self._rows.settled(view, self._target.bulk, entity, writer.outcome))
+            alike = self._rows.kinds_alike(view, self._target.bulk, entity, writer.outcome.conflicts)
+            tally = reader.tally(*settle_conflicts(writer.outcome, alike))
         self._totals.add(entity.name, tally)
         self._progress.count(entity.name, outcomes_of(tally))
