@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.migration_tool.verify.test_verify import change, check_of, entity_of
-from tests.support.copies import MemoryPair, fill, invoke, memory_pair
+from tests.support.copies import MemoryPair, invoke
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.scheduler.runs import DeltaSummary
 from twinstore_backfill.ignored import IgnoredPath
@@ -16,10 +16,11 @@ from twinstore_backfill.outcome import Exit
 from twinstore_memory.rows import encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from twinstore.catalog.entity import Entity
+
+pytestmark = pytest.mark.usefixtures("copied")
 
 DELTAS: Final = [
     {**DeltaSummary(image_digest=f"sha256:{digit * 64}").wire(), "kevHits": [], "topFindings": []}
@@ -36,15 +37,6 @@ OPEN: Final[dict[str, tuple[Entity, str, dict[str, Any]]]] = {
     "case": (AUDIT, "acme-audit-0", {"category": "SCHEDULE"}),
     "default_for_absent": (SCHEDULES, "acme-schedule-1", {"timezone": None}),
 }
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    """Return two stores that hold the same."""
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        assert pair.copy().exit is Exit.OK
-        yield pair
 
 
 def hold_alike(pair: MemoryPair, entity: Entity, key: str, given: dict[str, Any]) -> None:
