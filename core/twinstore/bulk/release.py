@@ -78,15 +78,21 @@ def fence_in(entity: Entity, content: bytes) -> int | None:
     if entity.release is None:
         return None
     document: object = orjson.loads(content)["doc"]
-    found = (
-        cast("dict[str, object]", document).get(entity.release.fence) if isinstance(document, dict) else None
-    )
-    mark = unmarked(cast("dict[str, object]", found)) if isinstance(found, dict) else None
-    if mark is not None and mark[0] in NUMBERS:
-        number = float(str(mark[1]))
-        # Services read a double as the fence that it equals; from 2^53 on it may equal another one.
-        return int(number) if number.is_integer() and abs(number) < 2**53 else None
+    known = cast("dict[str, object]", document) if isinstance(document, dict) else {}
+    found = known.get(entity.release.fence)
+    if isinstance(found, dict):
+        return whole_number(cast("dict[str, object]", found))
     return found if type(found) is int else None
+
+
+def whole_number(shown: dict[str, object]) -> int | None:
+    """Return the number that a service reads from a value of another type, ``None`` if it reads none."""
+    form, value = unmarked(shown) or ("", None)
+    if form not in NUMBERS:
+        return None
+    number = float(str(value))
+    # From 2^53 on a double may equal another integer.
+    return int(number) if number.is_integer() and abs(number) < 2**53 else None
 
 
 @contextmanager
