@@ -54,13 +54,8 @@ def create_schedules(scheduler: SchedulerStorage, tenant: str) -> None:
         )
 
 
-def record_run(unit: SchedulerSession, run: Run) -> None:
-    """Store a new or changed run together with its summary and an audit record."""
-    if run.state is RunState.PLANNING:
-        unit.runs.create(run)
-    else:
-        unit.runs.update(run)
-    unit.run_summary_service.project(run, now=run.finished_at or run.started_at or run.created_at)
+def record(unit: SchedulerSession, run: Run) -> None:
+    """Write an audit record of a new or moved run."""
     unit.audit_service.write(
         AuditEvent(
             id=f"audit-{run.id}-{run.state}",
@@ -76,28 +71,28 @@ def record_run(unit: SchedulerSession, run: Run) -> None:
 
 
 def execute(scheduler: SchedulerStorage, tenant: str, number: int) -> None:
-    """Take one run from planning to its end, one unit of work a step."""
-    if scheduler.runs.get(tenant, f"{tenant}-run-{number:02}") is not None:
+    """Take one run from the queue to its end, one unit of work a step; each move writes the summary too."""
+    run_id = f"{tenant}-run-{number:02}"
+    if scheduler.runs.get(tenant, run_id) is not None:
         return  # an earlier call took it to its end
     created = START + timedelta(hours=number)
-    planned = Run(
-        id=f"{tenant}-run-{number:02}",
+    work = RunStats(candidates=number + 1, queued=number + 1)
+    queued = Run(
+        id=run_id,
         tenant_id=tenant,
         schedule_id=f"{tenant}-hourly",
         trigger=RunTrigger.CRON,
-        state=RunState.PLANNING,
+        state=RunState.QUEUED,
         created_at=created,
+        stats=work,
     )
-    work = RunStats(candidates=number + 1, queued=number + 1)
+    with scheduler.transaction(tenant) as unit:
+        record(unit, unit.runs.create(queued))
+    with scheduler.transaction(tenant) as unit:
+        record(unit, unit.runs.start(tenant, run_id, created + timedelta(seconds=5)))
     done = work.evolve(completed=number + 1, new_high=number % 3)
-    queued = planned.evolve(state=RunState.QUEUED, stats=work)
-    running = queued.evolve(state=RunState.RUNNING, started_at=created + timedelta(seconds=5))
-    finished = running.evolve(
-        state=RunState.COMPLETED, stats=done, finished_at=created + timedelta(minutes=2)
-    )
-    for step in (planned, queued, running, finished):
-        with scheduler.transaction(tenant) as unit:
-            record_run(unit, step)
+    with scheduler.transaction(tenant) as unit:
+        record(unit, unit.runs.complete(tenant, run_id, created + timedelta(minutes=2), stats=done))
 
 
 def show(scheduler: SchedulerStorage, tenant: str) -> None:

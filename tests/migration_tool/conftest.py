@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.copies import MemoryPair, fill, memory_pair
+from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,3 +20,9 @@ def pair(tmp_path: Path) -> Iterator[MemoryPair]:
     with memory_pair(tmp_path) as pair:
         fill(pair.source.storage)
         yield pair
+
+
+@pytest.fixture
+def copied(pair: MemoryPair) -> None:
+    """Copy, so that both stores hold the same."""
+    assert pair.copy().exit is Exit.OK

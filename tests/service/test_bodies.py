@@ -42,7 +42,7 @@ runs acme-run-07=completed acme-run-06=completed acme-run-05=completed next TOKE
 runs acme-run-04=completed acme-run-03=completed acme-run-02=completed next TOKEN
 runs acme-run-01=completed acme-run-00=completed next None
 summary: 8 runs, 7 new high
-audit: 32 records, latest run.completed
+audit: 24 records, latest run.completed
 """
 
 

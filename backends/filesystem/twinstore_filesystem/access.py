@@ -19,7 +19,7 @@ from twinstore.models.canonical import CanonicalModel
 from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_filesystem.errors import DRIVER
 from twinstore_filesystem.purging import purge
-from twinstore_filesystem.rows import decoded_row
+from twinstore_filesystem.rows import FileRow, decoded_row
 from twinstore_filesystem.unit import FileUnit
 
 if TYPE_CHECKING:
@@ -97,10 +97,11 @@ def counted(unit: DocumentUnit, entity: Entity, query: Query, by: str) -> dict[s
     """Return how many rows of a list there are by the text of a field.
 
     Raises:
-        DocumentDecodeError: one cannot be read, so its group is unknown.
+        DocumentDecodeError: one is not JSON in its place, so its group is unknown.
     """
     found: Counter[str] = Counter()
     for row in unit.matching(entity, query) if isinstance(unit, FileUnit) else ():
+        if isinstance(row, FileRow) and row.error is not None:
+            decoded_row(entity, row)
         found[label_of_value(row.value(by))] += 1
-        decoded_row(entity, row)
     return dict(found)

@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from operator import itemgetter
 from pathlib import Path
@@ -299,9 +299,12 @@ def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def unchanged(text: str) -> float:
     """Return a number as a double whose shortest text has the same value."""
     value = float(text)
-    with suppress(InvalidOperation):  # an exponent of more than eighteen digits
-        if Decimal(text) == Decimal(repr(value)):
-            return value
+    try:
+        is_kept = Decimal(text) == Decimal(repr(value))
+    except InvalidOperation:  # an exponent of more than eighteen digits, with which only zero is kept
+        is_kept = not Decimal(text.lower().partition("e")[0])
+    if is_kept:
+        return value
     raise ValueError(OTHER_DIGITS)
 
 

@@ -322,14 +322,9 @@ def exact_float(text: str) -> float:
         ValueError: the shortest text of the double has other digits.
     """
     value = float(text)
-    if digits_of(text) != digits_of(repr(value)):
+    if json_text.digits_of(text) != json_text.digits_of(repr(value)):
         raise ValueError(OTHER_DIGITS)
     return value
-
-
-def digits_of(number: str) -> str:
-    """Return the digits of a number without zeros at both ends, sign and exponent."""
-    return number.lower().partition("e")[0].lstrip("-").replace(".", "").strip("0")
 
 
 def refuse_deep(content: bytes, value: object) -> None:

@@ -99,6 +99,7 @@ class FileUnit(DocumentUnit):
         lock, run = layout.lock(key), layout.run_of(key)
         if self._files.locks.acquire(self, lock):
             self._locks[lock] = []
+        if all(run != other for _, other in self._locks[lock]):
             self._files.remove_unfinished(run)
         self._locks[lock].append((entity, run))
 

@@ -8,6 +8,7 @@
 #include "copier/text.h"
 
 #define LONGEST_NUMBER 40
+#define SURELY_KEPT 16 // a point and 15 digits, which a double keeps
 #define DATE ((Text){(const u8 *)"$date", 5})
 
 static u8 read_value(Transcoder *t, const Node *node);
@@ -94,12 +95,23 @@ static u32 count_digits(Transcoder *t) {
   return (u32)(t->at - start);
 }
 
+// Whether a double is written with the digits that it was read from.
+static int keeps_digits(Buffer *scratch, double value, const char *text, size_t size) {
+  size_t before = scratch->size;
+  int kept = json_number(scratch, value) && !scratch->failed && scratch->size - before == size
+    && !memcmp(scratch->bytes + before, text, size);
+  scratch->size = before;
+  return kept;
+}
+
 // Reads the rest of a number that has a fraction or an exponent; the C library rounds it as Python does.
 static u8 read_real(Transcoder *t, const u8 *start) {
   char text[LONGEST_NUMBER + 1];
+  int has_exponent = 0;
   if (take(t, '.') && !count_digits(t)) return 0;
   if (t->at < t->end && (*t->at == 'e' || *t->at == 'E')) {
     t->at++;
+    has_exponent = 1;
     if (!take(t, '-')) take(t, '+');
     if (!count_digits(t)) return 0;
   }
@@ -111,6 +123,8 @@ static u8 read_real(Transcoder *t, const u8 *start) {
   double value = strtod(text, &end);
   // It stops at the point where the locale of the process has a comma.
   if (end != text + size || !isfinite(value)) return 0;
+  // Servers write no exponents, and who does wrote the shortest text of a double.
+  if (size > SURELY_KEPT && !has_exponent && !keeps_digits(t->out, value, text, size)) return 0;
   buffer_add(t->out, &value, sizeof value);
   return BSON_DOUBLE;
 }

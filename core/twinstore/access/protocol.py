@@ -90,7 +90,12 @@ class Access(Protocol):
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
         """Return how many rows match, by the text of one field; limit, order and start do not matter.
 
-        Values that no row has are omitted; an absent field counts under the empty text.
+        Values that no row has are omitted; an absent field counts under the empty text. A row that does not
+        form a model counts by its stored values.
+
+        Raises:
+            DocumentDecodeError: the store cannot read the values of a row. With the default a row that does
+                not form a model raises, too.
         """
         ...
 

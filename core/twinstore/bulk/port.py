@@ -407,6 +407,10 @@ class RangeWriter(Protocol):
         """
         return ()
 
+    def conflicts(self) -> Sequence[Conflict]:
+        """Return the conflicts that are known before :meth:`flush`, which may find more. Default: none."""
+        return ()
+
     def remove(self, keys: Sequence[Key]) -> None:
         """Take keys whose rows are to be removed; absent ones count for nothing."""
         ...

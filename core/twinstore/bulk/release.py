@@ -18,7 +18,7 @@ from twinstore.access.protocol import Ref
 from twinstore.access.query import query_of_key
 from twinstore.bulk.parts import WriteCounts
 from twinstore.bulk.port import Conflict, RangeWriter, Rejected
-from twinstore.bulk.rows import NO_ADDITIONAL_VALUES
+from twinstore.bulk.rows import NUMBERS, has_marks, unmarked
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import DocumentDecodeError
@@ -78,10 +78,21 @@ def fence_in(entity: Entity, content: bytes) -> int | None:
     if entity.release is None:
         return None
     document: object = orjson.loads(content)["doc"]
-    found = (
-        cast("dict[str, object]", document).get(entity.release.fence) if isinstance(document, dict) else None
-    )
+    known = cast("dict[str, object]", document) if isinstance(document, dict) else {}
+    found = known.get(entity.release.fence)
+    if isinstance(found, dict):
+        return whole_number(cast("dict[str, object]", found))
     return found if type(found) is int else None
+
+
+def whole_number(shown: dict[str, object]) -> int | None:
+    """Return the number that a service reads from a value of another type, ``None`` if it reads none."""
+    form, value = unmarked(shown) or ("", None)
+    if form not in NUMBERS:
+        return None
+    number = float(str(value))
+    # From 2^53 on a double may equal another integer.
+    return int(number) if number.is_integer() and abs(number) < 2**53 else None
 
 
 @contextmanager
@@ -100,7 +111,8 @@ class ReleasingWriter(RangeWriter):
     """Writes rows as released, in the transaction of another writer. There are few, so each is a step.
 
     A row of the target whose fence is as high is unchanged, whatever else it holds: it was copied before, or
-    a service of the target has had it since. One with a lower fence is a conflict like any other.
+    a service of the target has had it since. One with a lower fence is a conflict like any other, as is one
+    that no driver writes in this form.
     """
 
     def __init__(self, inner: RangeWriter, port: BulkPort, entity: Entity, *, overwrite: bool) -> None:
@@ -146,7 +158,7 @@ class ReleasingWriter(RangeWriter):
             return
         row = Row(released(self._entity, record.model), record.storage)
         fence = self._fence_of(row)
-        if self._overwrite and self._is_misplaced(record.key):
+        if self._is_foreign(record.key):
             self._replace(record, row)
             return
         before: Row | None = None
@@ -167,15 +179,13 @@ class ReleasingWriter(RangeWriter):
         else:
             self._count_written(record, overwritten=before is not None)
 
-    def _is_misplaced(self, key: Key) -> bool:
-        """Whether a row of the target has something that no driver writes there: another identity."""
-        if self._entity.derived or self._entity.beside:
-            return False
+    def _is_foreign(self, key: Key) -> bool:
+        """Whether the target holds a row in a form that no driver writes: another type, another identity."""
         with self._port.view() as view:
-            return any(row.beside != NO_ADDITIONAL_VALUES for row in view.rows_of(self._entity, [key]))
+            return any(has_marks(row.content + row.beside) for row in view.rows_of(self._entity, [key]))
 
     def _replace(self, record: Record, row: Row) -> None:
-        """Put a row in place of one that no service can use; what it says of its fence still counts."""
+        """Replace a row that services cannot use, or only by chance; a higher fence in it still counts."""
         if self._overwrite and record.key is not None:
             stored = self._stored_fence(record.key)
             if stored is not None and stored > self._fence_of(row):

@@ -314,7 +314,7 @@ class DocumentWriter(RangeWriter):
         held = hold(self._unit, self._entity, ALL_TENANTS, row.key)
         if held.row is None:
             self._store(record, held, row)
-        elif content(held.row) == content(row):
+        elif content(held.row) == content(row) and held.row.derived == row.derived:
             self._counts.unchanged[label_of(row.owner)] += 1
         elif self._overwrite:
             self._store(record, held, row)

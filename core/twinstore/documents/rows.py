@@ -129,7 +129,9 @@ def decode(entity: Entity[M], row: DocumentRow, driver: str) -> Row[M]:
     Raises:
         DocumentDecodeError: the document does not form one.
     """
-    model = decode_stored(entity.model, row.document, entity=entity.name, key=row.key_text, driver=driver)
+    # A null under a name means an absent value, as on every driver.
+    document = {name: value for name, value in row.document.items() if value is not None}
+    model = decode_stored(entity.model, document, entity=entity.name, key=row.key_text, driver=driver)
     return Row(model, row.markers)
 
 

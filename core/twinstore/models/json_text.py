@@ -6,6 +6,7 @@ import json
 import math
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 import orjson
@@ -111,6 +112,17 @@ def _has_wide_numbers(text: bytes | str) -> bool:
     return found is not None
 
 
+def exact_number(text: str) -> float | Decimal:
+    """Return a number as a double, or as a decimal, which no model accepts, if a double has other digits."""
+    value = float(text)
+    return value if digits_of(text) == digits_of(repr(value)) else Decimal(text)
+
+
+def digits_of(number: str) -> str:
+    """Return the digits of a number without zeros at both ends, sign and exponent."""
+    return number.lower().partition("e")[0].lstrip("-").replace(".", "").strip("0")
+
+
 def parse_json(text: bytes | str, parse_float: Callable[[str], float] = float) -> JsonValue:
     """Return the value of a JSON text.
 
@@ -166,6 +178,8 @@ def normalise(value: object, level: int = 1) -> JsonValue:
         return normalised_object(cast("dict[object, object]", value), level)
     if isinstance(value, list):
         return [normalise(item, level + 1) for item in cast("list[object]", value)]
+    if isinstance(value, Decimal):
+        raise _refusal("number has other digits than a double; give a float, or a text with all digits")
     hint = "; give twinstore.module.date_object(...)" if isinstance(value, datetime) else ""
     raise _refusal(f"{type(value).__name__} is not a JSON value{hint}")
 

@@ -276,7 +276,8 @@ class RunRepository(Protocol):
         """Insert a new run; return it. Repeated call: ``DuplicateError``.
 
         Raises:
-            ValidationError: the state is neither ``planning`` nor ``queued``.
+            ValidationError: the state is neither ``planning`` nor ``queued``, or ``schedule_id`` contains a
+                control character.
             DuplicateError: the id exists, in this or another tenant.
         """
         ...
@@ -385,7 +386,8 @@ class RunRepository(Protocol):
     def delete(self, tenant_id: str, run_id: str) -> bool:
         """Remove one run with its log, in whatever state. Absent, foreign or repeated: false. Atomic.
 
-        The summary of its schedule keeps it until :meth:`RunSummaryService.rebuild`.
+        The summary of its schedule keeps it until :meth:`RunSummaryService.rebuild`, even if a run with the
+        same id is created again.
         """
         ...
 

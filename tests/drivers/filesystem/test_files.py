@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.drivers.filesystem.deployment import layouts_of
 from tests.support import forked
 from tests.support.trees import limited_rows, socket_at
 from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.clock import SystemClock
 from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,
@@ -29,6 +31,7 @@ from twinstore.models.canonical import CanonicalJsonSerializer
 from twinstore.models.json_text import dumps
 from twinstore.storage.open import open_module
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
+from twinstore.testing.entities import MODULE, NOTES
 from twinstore.testing.taskrunner.builders import (
     make_approval,
     make_artifact,
@@ -39,10 +42,12 @@ from twinstore.testing.taskrunner.builders import (
 )
 from twinstore_filesystem.appending import PAGE
 from twinstore_filesystem.bulk_rows import unchanged
+from twinstore_filesystem.files import Files
 from twinstore_filesystem.forms import LinesForm, exact_float
 from twinstore_filesystem.locks import RunLocks
-from twinstore_filesystem.names import decoded, encoded
+from twinstore_filesystem.names import TEMPORARY, decoded, encoded
 from twinstore_filesystem.tree import Place, Tree
+from twinstore_filesystem.unit import FileUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -209,6 +214,35 @@ def test_the_next_writer_of_a_run_removes_what_a_killed_one_left(
     storage.pack_run_logs.append_next("a", make_draft())
     assert {path.name[0] for path in root.rglob("[ab].*~")} == {"b"}
     assert [path.parent.name for path in root.rglob("artifact-manifest.json~")] == ["b"]
+
+
+def test_a_count_includes_rows_that_form_no_model_and_raises_for_what_is_no_row(
+    storage: TaskRunnerStorage, root: Path
+) -> None:
+    for run in ("a", "b"):
+        storage.pack_runs.create(make_pack_run(None, run))
+    path = root / "state/runs/a.json"
+    # As on every other driver, whose stores hold whole rows only.
+    path.write_bytes(path.read_bytes()[:-1] + b',"foreign":1}')
+    assert storage.pack_runs.count() == 2
+    path.write_bytes(b"{")
+    with pytest.raises(DocumentDecodeError):
+        storage.pack_runs.count()
+
+
+def test_a_unit_removes_what_killed_writers_left_of_each_run_under_one_lock(tmp_path: Path) -> None:
+    layouts = layouts_of(MODULE)
+    tree, layout = Tree(tmp_path), layouts[NOTES.name]
+    places = [layout.place(layout.run_of((name,))) for name in ("a", "b")]
+    for place in places:
+        left = tmp_path / f"{place.path}{TEMPORARY}"
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.touch()
+    unit = FileUnit(Files(tree, layouts, RunLocks(tree, 1), SystemClock()))
+    for name in ("a", "b"):
+        unit.hold(NOTES, (name,))
+    unit.rollback()
+    assert not list(tmp_path.rglob(f"*{TEMPORARY}"))
 
 
 @pytest.mark.parametrize("kind", ["socket", "link", "folder"])

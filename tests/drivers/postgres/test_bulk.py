@@ -550,6 +550,11 @@ def test_a_scan_goes_on_past_values_that_no_model_takes(
     assert [record.error is None for record in exported(bulk, tenant)] == [True, False, True]
 
 
+# Behind another integer part as well: what counts is how many digits there are on both sides of the point.
+LONG: Final = "0.1234567890123456789"
+SPLIT: Final = "5.1234567890123"
+
+
 def odd(text: str) -> dict[str, object]:
     """Return a number as a scan shows it that no driver writes."""
     return marked("number", text)
@@ -561,7 +566,8 @@ def odd(text: str) -> dict[str, object]:
         ('{"a": 1.0, "b": 2.00}', dumps_sorted({"a": odd("1.0"), "b": odd("2.00")})),
         ("[1.0, 2.5, 0.00005]", dumps_sorted([odd("1.0"), 2.5, 0.00005])),
         ("3.0", dumps_sorted(odd("3.0"))),
-        ("[2.50, 0.1234567890123456789]", dumps_sorted(list(map(odd, ("2.50", "0.1234567890123456789"))))),
+        (f"[2.50, {LONG}]", dumps_sorted([odd("2.50"), marked("more digits than a double has", LONG)])),
+        (f"[1234{SPLIT}]", dumps_sorted([marked("more digits than a double has", f"1234{SPLIT}")])),
         ("[9223372036854775807, 9223372036854775808]", dumps_sorted([2**63 - 1, odd(str(2**63))])),
         ('{"a": {"b": null}, "c": [null]}', b'{"a":{"b":null},"c":[null]}'),
         ('{"a": "x@6.15.0", "b": ".0,", "c": "\\": null"}', b'{"a":"x@6.15.0","b":".0,","c":"\\": null"}'),

@@ -119,6 +119,9 @@ def test_a_schema_that_is_not_ready_ends_with_6_and_a_report_that_says_what_to_d
     if "COLUMN" in change:
         key = ("--entity", "runs", "--key", "x")
         assert invoke(capsys, "backfill", "diff", *sides, *key).code == Exit.PREFLIGHT_REFUSED
+        for how in ((), ("--execute", "--out", tmp_path)):
+            answer = invoke(capsys, "backfill", "copy", *sides, *how)
+            assert (answer.code, said in answer.err) == (Exit.PREFLIGHT_REFUSED, True)
 
 
 def test_a_source_whose_catalogue_may_not_be_read_ends_with_6_and_the_missing_grant(

@@ -194,3 +194,21 @@ def test_a_row_that_no_service_can_read_is_a_difference_and_keeps_the_higher_fen
         assert (report.verdict, locks_in(report).counts.different) == ("FAIL", 1)
         assert pair.copy(on_conflict="overwrite").totals.all()["written"] == 1
         assert (lock_of(pair.target.storage).fence, pair.verify().verdict) == (9, "PASS")
+
+
+@pytest.mark.parametrize("form", [{"fence": 9.0}, {"acquiredAt": "2025-10-26T14:05:00+00:00"}])
+def test_a_row_in_a_form_that_no_driver_writes_is_a_difference_and_a_conflict(
+    tmp_path: Path, form: dict[str, object]
+) -> None:
+    with memory_pair(tmp_path) as pair:
+        acquired(pair.source.storage, times=2).release()
+        acquired(pair.target.storage, times=9).release()
+        row = stored_rows(pair.stores[1], LOCKS)["system", KEY]
+        store_unchecked(pair.stores[1], replace(row, document={**row.document, **form}))
+        assert pair.verify().verdict == "FAIL"
+        for how, kind in (("fail", "conflicts"), ("overwrite", "written")):
+            for execute in (False, True):
+                copied = pair.copy(execute=execute, max_conflicts=5, on_conflict=how)
+                assert copied.totals.all()[kind] == 1
+        assert pair.verify().verdict == "PASS"
+        assert lock_of(pair.target.storage).fence == 9

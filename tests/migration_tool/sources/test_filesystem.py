@@ -167,6 +167,11 @@ DAMAGE: Final[dict[str, Damage]] = {
         b'[{"x":1e-400}]',
         "too large or small for one",
     ),
+    "a number whose exponent is too small": (
+        "artifacts/alpha/artifact-manifest.json",
+        b'[{"x":1e-1000000000000000000}]',
+        "too large or small for one",
+    ),
     "a sequence that a double would change": (
         "logs/runs/alpha.ndjson",
         line("alpha", 1) + line("alpha", 2).replace(b'"sequence":2', b'"sequence":2.00000000000000000001'),
@@ -307,9 +312,12 @@ def test_a_torn_last_line_is_counted_and_lowers_nothing(root: Path, tmp_path: Pa
 def test_other_spellings_of_the_same_values_are_moved_and_reported(root: Path, tmp_path: Path) -> None:
     spelled = json.loads(state("spelled"))
     spelled["requestedAt"] = spelled["requestedAt"].replace("+00:00", "Z")
-    numbers = '"plan": {"x": [0.50, 15e-1, 1E2, -0.0, 5e-324, 0.1, 1234567890.0625000],'
+    zeros = "-0.0, 0e1000000000000000000, 0.0E-1000000000000000000"
+    numbers = f'"plan": {{"x": [0.50, 15e-1, 1E2, {zeros}, 5e-324, 0.1, 1234567890.0625000],'
     (root / "state/runs/spelled.json").write_text(json.dumps(spelled, indent=4).replace('"plan": {', numbers))
-    (root / "logs/runs/spelled.ndjson").write_bytes(line("spelled", 1).replace(b'":1,', b'":1.0,'))
+    (root / "logs/runs/spelled.ndjson").write_bytes(
+        line("spelled", 1, stepId=None).replace(b'":1,', b'":1.0,')
+    )
     with opened(root) as storage:
         assert [entry.sequence for entry in storage.pack_run_logs.read("spelled")] == [1]
     log = root / "logs/runs/alpha.ndjson"
@@ -320,7 +328,21 @@ def test_other_spellings_of_the_same_values_are_moved_and_reported(root: Path, t
         assert (result.exit, result.totals.all()["written"]) == (Exit.OK, ROWS + 2)
         report = pair.verify()
         assert report.verdict == "PASS"
-        assert report.equivalences
+        assert "null_for_absent" in {item.name for item in report.equivalences}
+        assert pair.copy().totals.all()["unchanged"] == ROWS + 2
+
+
+def test_a_null_is_an_absent_value_for_the_service_a_copy_and_a_comparison(
+    root: Path, tmp_path: Path
+) -> None:
+    (root / "logs/runs/alpha.ndjson").write_bytes(line("alpha", 1, metadata=None))
+    with opened(root) as storage:
+        assert [entry.metadata for entry in storage.pack_run_logs.read("alpha")] == [{}]
+    with into_memory(root, tmp_path / "out") as pair:
+        assert pair.copy().totals.all()["written"] == ROWS - 1
+        (log,) = (entity for entity in pair.verify().entities if entity.entity == "pack_run_logs")
+        # The copy wrote the default: what a service reads in the source, too.
+        assert log.unproved.shown[0].paths == ("doc.metadata (default_for_absent)",)
 
 
 def test_what_is_no_file_of_its_own_is_not_followed(root: Path, tmp_path: Path) -> None:

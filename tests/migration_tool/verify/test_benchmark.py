@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.copies import AS_OF, fill, invoke, memory_pair, write_config
+from tests.support.copies import AS_OF, invoke, write_config
 from twinstore.errors import ValidationError
 from twinstore_backfill.report.model import QueryTimes
 from twinstore_backfill.report.texts import headline
@@ -17,10 +17,12 @@ from twinstore_backfill.verify.benchmark import ROUNDS, largest_tenants, speed_c
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.copies import MemoryPair
+
+
+pytestmark = pytest.mark.usefixtures("copied")
 
 
 class Clock:
@@ -39,15 +41,6 @@ class Clock:
             late = call % 2 == 1 and (call // 2) % 2 == 1
             self._now += self._slow if late else 0.001
         return self._now
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    """Return two stores that hold the same."""
-    with memory_pair(tmp_path / "copy") as pair:
-        fill(pair.source.storage)
-        pair.copy()
-        yield pair
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, slow: float) -> None:

@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from tests.migration_tool.cli.test_verify_command import sides_of
 from tests.migration_tool.verify.test_corruptions import copied, merged_settings
 from tests.migration_tool.verify.test_verify import change
-from tests.support.copies import AS_OF, fill, invoke, memory_pair
+from tests.support.copies import AS_OF, invoke
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
@@ -24,23 +24,15 @@ from twinstore_backfill.verify.findings import field_of
 from twinstore_memory.rows import encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.copies import MemoryPair
     from tests.support.databases import MongoDatabase, PostgresDatabase
     from twinstore_backfill.report.model import ParityReport
 
+pytestmark = pytest.mark.usefixtures("copied")
+
 MANY = 250
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    """Return two stores that hold the same."""
-    with memory_pair(tmp_path / "copy") as pair:
-        fill(pair.source.storage)
-        pair.copy()
-        yield pair
 
 
 @pytest.fixture

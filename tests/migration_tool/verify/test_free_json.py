@@ -26,6 +26,7 @@ from tests.migration_tool.verify.test_corruptions import merged_settings
 from tests.support.hostile_rows import MAKERS, stored_lines
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import Tenant
+from twinstore.errors import DocumentDecodeError
 from twinstore.models.fields import date_object
 from twinstore.scheduler.catalog import EXECUTION_LOGS
 from twinstore.testing.datasets import Dataset, factory_of
@@ -185,6 +186,32 @@ def test_a_date_outside_the_years_of_the_models_is_quarantined_with_its_bytes(
         assert pair.verify().verdict == "INCONCLUSIVE"
         assert entity_in(pair.verify()).counts.quarantined == 1
         assert raw_documents(logs)[1] == kept
+
+
+def test_a_number_that_a_double_would_change_is_read_by_no_service_and_by_no_copy(
+    settings: dict[str, object], logs: Collection[Document], tables: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    changed = ("0.123456789012345678901234567890", "12345.1234567890123", "0.10000000000000001")
+    kept = ("0.8444218515250481", "12345.678901234567", "1.50", "1234567890123.123")
+    with forward(settings, tmp_path) as pair:
+        entry = make_log_entry("acme", "run", data={"at": 1, "b": 1})
+        pair.source.storage.execution_logs.append([entry.evolve(sequence=4 + at) for at in range(5)])
+        pair.copy()
+    for number, text in enumerate(changed + kept, 2):
+        data = f'{{"at": [{text}], "b": 1}}'
+        tables.execute("UPDATE scheduler.execution_logs SET data = %s WHERE sequence = %s", [data, number])
+    logs.delete_many({})
+    with opened(settings, DIRECTIONS[1], tmp_path / "back") as pair:
+        with pytest.raises(DocumentDecodeError, match="number has other digits than a double"):
+            pair.source.storage.execution_logs.list("acme", "run")
+        assert pair.copy().exit is Exit.INCONCLUSIVE
+        lines = (pair.directory / "quarantine.ndjson").read_text().splitlines()
+        assert [text in line for line, text in zip(lines, changed, strict=True)] == [True] * 3
+        report = pair.verify()
+        counts = entity_in(report).counts
+        assert (report.verdict, counts.quarantined, counts.equal) == ("INCONCLUSIVE", 3, 5)
+        stored = [document["data"]["at"] for document in logs.find({"sequence": {"$gt": 4}}).sort("sequence")]
+        assert stored == [[float(text)] for text in kept]
 
 
 WRONG_IN_DOCUMENTS: Final[dict[str, object]] = {

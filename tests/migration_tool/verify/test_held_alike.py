@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.migration_tool.verify.test_verify import change, check_of, entity_of
-from tests.support.copies import MemoryPair, fill, invoke, memory_pair
-from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
+from tests.support.copies import MemoryPair, invoke
+from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.scheduler.runs import DeltaSummary
 from twinstore_backfill.ignored import IgnoredPath
 from twinstore_backfill.outcome import Exit
-from twinstore_memory.rows import encode, stored_rows
+from twinstore_memory.rows import encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from twinstore.catalog.entity import Entity
+
+pytestmark = pytest.mark.usefixtures("copied")
 
 DELTAS: Final = [
     {**DeltaSummary(image_digest=f"sha256:{digit * 64}").wire(), "kevHits": [], "topFindings": []}
@@ -35,15 +37,6 @@ OPEN: Final[dict[str, tuple[Entity, str, dict[str, Any]]]] = {
     "case": (AUDIT, "acme-audit-0", {"category": "SCHEDULE"}),
     "default_for_absent": (SCHEDULES, "acme-schedule-1", {"timezone": None}),
 }
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    """Return two stores that hold the same."""
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        assert pair.copy().exit is Exit.OK
-        yield pair
 
 
 def hold_alike(pair: MemoryPair, entity: Entity, key: str, given: dict[str, Any]) -> None:
@@ -138,3 +131,19 @@ def test_a_copy_names_the_kinds_it_left_and_the_option_that_normalises_them(
     assert (
         "in a form that no copy writes, left as they are: set_order 1. With --on-conflict overwrite" in text
     )
+
+
+def test_a_derived_value_that_does_not_follow_is_a_conflict_in_a_dry_run_and_in_a_copy(
+    pair: MemoryPair,
+) -> None:
+    key, row = next(iter(stored_rows(pair.stores[1], IMPACT_SNAPSHOTS).items()))
+    store_unchecked(pair.stores[1], replace(row, derived={**row.derived, "contentDigest": "sha256:0"}))
+    assert pair.verify().verdict == "FAIL"
+    for how, kind in (("fail", "conflicts"), ("overwrite", "written")):
+        for execute in (False, True):
+            copied = pair.copy(
+                execute=execute, max_conflicts=1, on_conflict=how, entities=(IMPACT_SNAPSHOTS.name,)
+            )
+            assert copied.totals.all()[kind] == 1
+    assert stored_rows(pair.stores[1], IMPACT_SNAPSHOTS)[key] == row
+    assert pair.verify().verdict == "PASS"

@@ -8,32 +8,21 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.migration_tool.verify.test_verify import change, check_of, entity_of
-from tests.support.copies import AS_OF, MemoryPair, fill, memory_pair
+from tests.support.copies import AS_OF, MemoryPair
 from twinstore.models.json_text import format_timestamp
 from twinstore.scheduler.catalog import AUDIT, LOCKS, RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.locks import LockInfo
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.outcome import Exit
 from twinstore_memory.rows import encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from twinstore_backfill.report.model import ParityReport
+
+pytestmark = pytest.mark.usefixtures("copied")
 
 FAR: Final = datetime(2099, 1, 1, tzinfo=UTC)
 MANY: Final = 60
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    """Return two stores that hold the same."""
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        assert pair.copy().exit is Exit.OK
-        yield pair
 
 
 def hold(pair: MemoryPair, name: str, until: datetime) -> LockInfo:

@@ -37,16 +37,9 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
     from twinstore_memory.store import MemoryDatabase
 
+pytestmark = pytest.mark.usefixtures("copied")
+
 NO_TEXT = (17,)
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[MemoryPair]:
-    """Return two stores that hold the same."""
-    with memory_pair(tmp_path) as pair:
-        fill(pair.source.storage)
-        assert pair.copy().exit is Exit.OK
-        yield pair
 
 
 def change(store: MemoryDatabase, entity: Entity, key: str | int, **changes: object) -> None:

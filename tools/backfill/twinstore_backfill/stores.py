@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from logging import getLogger
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, Self
@@ -192,6 +193,17 @@ def prepare_target(target: Store) -> None:
     for initializer in initializers:
         preflight(initializer.ensure_migrations)
     preflight(target.storage.check_ready)
+
+
+def refuse_undescribed(target: Store, entities: Iterable[Entity]) -> None:
+    """Refuse a target that a verification could not compare in full; no rows are read.
+
+    Raises:
+        PreflightError: a table has a column that the description of its entity does not know.
+    """
+    with target.bulk.view() as view:
+        for entity in entities:
+            preflight(partial(list, view.rows_of(entity, ())))
 
 
 def initializers_of(target: Store) -> tuple[Initializer, Initializer]:

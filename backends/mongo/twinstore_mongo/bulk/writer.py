@@ -111,6 +111,10 @@ class MongoRangeWriter(AcceptsPacked, RangeWriter):
         return self._outcome.take_rejected()
 
     @override
+    def conflicts(self) -> Sequence[Conflict]:
+        return tuple(self._outcome.conflicts)
+
+    @override
     def remove(self, keys: Sequence[Key]) -> None:
         self._must_be_open()
         self._removals.extend(keys)

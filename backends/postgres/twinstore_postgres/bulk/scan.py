@@ -439,7 +439,7 @@ SEPARATOR: Final = 10
 LONGEST: Final = len(str(INT64_MIN))
 # A zero at the end of a fraction, or more digits than a double or 64 bits may hold. The server writes no
 # exponents, and a blank after each colon and comma.
-ODD_NUMBER: Final = re.compile(r"(?:^|[\[ ])-?(?:\d+\.\d*0(?=[],}]|$)|\d*\.?\d{15})")
+ODD_NUMBER: Final = re.compile(r"(?:^|[\[ ])-?(?:\d+\.\d*0(?=[],}]|$)|\d[\d.]{15})")
 
 
 def is_array(type_name: str) -> bool:
@@ -514,9 +514,12 @@ def integer(text: str) -> object:
 def fraction(text: str) -> object:
     """Return a number with a fraction; in another spelling than its shortest one, and whole, it is marked."""
     value = float(text)
-    if value - value != 0 or value.is_integer():
+    if value - value != 0:
         return marked("number", text)
-    return value if format(Decimal(repr(value)), "f") == text else marked("number", text)
+    shortest = Decimal(repr(value))
+    if shortest != Decimal(text):
+        return marked("more digits than a double has", text)
+    return value if not value.is_integer() and format(shortest, "f") == text else marked("number", text)
 
 
 def boolean(text: str) -> bool:

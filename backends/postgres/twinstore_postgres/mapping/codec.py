@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -17,7 +19,7 @@ from typing_extensions import override
 from twinstore.catalog.row import Row as StoredRow
 from twinstore.models import json_text
 from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel, schema_serializer
-from twinstore.models.json_text import LARGE_TEXT, loads
+from twinstore.models.json_text import LARGE_TEXT, exact_number, loads
 from twinstore.models.shapes import Kind, has_floats, holds_floats
 from twinstore_postgres.mapping.columns import TEXTS, Origin
 
@@ -38,6 +40,9 @@ T = TypeVar("T")
 JSONB_OID: Final = psycopg.adapters.types["jsonb"].oid
 UUID_OID: Final = psycopg.adapters.types["uuid"].oid
 JSONB_VERSION: Final = b"\x01"
+# In front of a fraction of a number that may have more than 15 digits, which a double always keeps. A pattern
+# that begins with a point costs little; the server writes no exponents.
+MANY_DIGITS: Final = re.compile(rb"\.(?:\d{4}|(?<=\d{13}\.)\d)")
 
 
 class Unprepared(bytes):
@@ -85,10 +90,12 @@ class JsonLoader(Loader):
     def load(self, data: Buffer) -> object:
         try:
             # The first byte is the version of the form.
+            if MANY_DIGITS.search(data):
+                return json.loads(bytes(memoryview(data)[1:]), parse_float=exact_number)
             if len(data) > LARGE_TEXT:
                 return loads(bytes(memoryview(data)[1:]))
             return orjson.loads(memoryview(data)[1:])
-        except orjson.JSONDecodeError:
+        except (ValueError, RecursionError):
             return UNREADABLE
 
 

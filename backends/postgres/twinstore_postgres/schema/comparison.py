@@ -184,6 +184,12 @@ def describe_schema(connection: Connection, schema: str, role: str = "") -> tupl
     return tuple(sorted(COLUMN_ALIAS.sub(")", " ".join(line.split())) for line in whole))
 
 
+class UnknownParts(str):
+    """A sentence: what the role may not read of the catalogue, and the grant that is missing."""
+
+    __slots__ = ()
+
+
 def or_unknown(connection: Connection, read: Callable[[], Iterable[str]]) -> tuple[str, ...]:
     """Return what is read of the catalogue; if the role may not read it, the grant that is missing."""
     try:
@@ -195,10 +201,10 @@ def or_unknown(connection: Connection, read: Callable[[], Iterable[str]]) -> tup
         return unknown
 
 
-def unreadable_parts(connection: Connection) -> tuple[str, ...]:
+def unreadable_parts(connection: Connection) -> tuple[UnknownParts, ...]:
     """Return a sentence with the grant that is missing, if there is one."""
     ((role, lacking),) = own_cursor(connection).execute(UNREADABLE, [list(CATALOGS)]).fetchall()
-    return (unknown_sentence(role, "parts of the schema", *lacking),) if lacking else ()
+    return (UnknownParts(unknown_sentence(role, "parts of the schema", *lacking)),) if lacking else ()
 
 
 @cache

@@ -33,11 +33,12 @@ from twinstore.storage.driver_names import bound_names, named_initializer
 from twinstore_postgres.connection.data_source import source_class
 from twinstore_postgres.connection.deadlines import LongRunningConnection, TimedConnection
 from twinstore_postgres.connection.errors import reading, translated
-from twinstore_postgres.connection.roles import UNKNOWN, refuse_unsafe, roles_of, session_defaults
+from twinstore_postgres.connection.roles import refuse_unsafe, roles_of, session_defaults
 from twinstore_postgres.connection.target import MIGRATIONS, check_version
 from twinstore_postgres.connection.undocumented import connection_kind, probe_connection, sentences
 from twinstore_postgres.schema import files, migrator, revert
 from twinstore_postgres.schema.comparison import (
+    UnknownParts,
     describe_schema,
     missing_parts,
     or_unknown,
@@ -266,17 +267,17 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
             compare = partial(undone, connection, self.module, bound=self._server.bound)
             found = or_unknown(connection, compare)
             numbering = or_unknown(connection, partial(odd_sequences, connection, self.module))
-        if found and found[0].startswith(UNKNOWN):
+        if found and isinstance(found[0], UnknownParts):
             raise MigrationError(
                 f"The schema {self.module.name} cannot be checked. {found[0]}",
                 module=self.module.name,
                 driver=DRIVER,
             )
         # Without it a service works as before; only its numbers may end.
-        for sentence in (item for item in numbering if item.startswith(UNKNOWN)):
-            if self._limiter.passes(sentence) is not None:
+        for sentence in numbering:
+            if isinstance(sentence, UnknownParts) and self._limiter.passes(sentence) is not None:
                 log.warning("%s", sentence)
-        return (*found, *(item for item in numbering if not item.startswith(UNKNOWN)))
+        return (*found, *(item for item in numbering if not isinstance(item, UnknownParts)))
 
     def _readable_ledger(self, connection: Connection) -> dict[str, MigrationStatus]:
         try:

@@ -53,6 +53,9 @@ class Runs(Repository, RunRepository):
         run = self._model(run, Run, "run")
         scope = self._admit(run.tenant_id)
         rules.check_create(run)
+        if run.schedule_id is not None:
+            # Its moves write the summary of the schedule, whose id it is.
+            id_argument(run.schedule_id, "run.schedule_id")
         return self._access.insert(RUNS, scope, Row(run)).model
 
     @override

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from twinstore.bulk.port import Conflict, ImportOutcome
-from twinstore.bulk.release import fence_in
+from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, ScanRow
 from twinstore.models import json_text
 from twinstore_backfill.copy.control import RateLimiter
+from twinstore_backfill.copy.held_alike import settle_conflicts
 from twinstore_backfill.copy.quarantine import SHOWN, LineSink
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.retention import expiry_test
-from twinstore_backfill.stores import is_migrated, left_out_counts
+from twinstore_backfill.stores import is_migrated, left_out_counts, refuse_undescribed
+from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,6 +45,7 @@ class DryWriter:
 
     def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
         self._entity = entity
+        self._expectation = RowExpectation(entity)
         self._target = target
         # As the writers of all drivers: what is only ever appended is not overwritten by a copy either.
         self._overwrite = on_conflict == "overwrite" and not entity.append_only
@@ -54,14 +57,14 @@ class DryWriter:
         """Compare records with what the target holds."""
         stored = self._stored(records)
         for record in records:
-            content = stored.get(record.key)
-            if content is not None and self._is_equal(content, record):
+            row = stored.get(record.key)
+            if row is not None and self._is_equal(row, record):
                 self._unchanged[record.label] += 1
                 continue
-            if content is not None:
+            if row is not None:
                 conflict = Conflict(record.key or (), record.owner, overwritten=self._overwrite)
                 self._conflicts.append(conflict)
-            if content is None or self._overwrite:
+            if row is None or self._overwrite:
                 self._written[record.label] += 1
 
     @property
@@ -69,17 +72,23 @@ class DryWriter:
         """The outcomes so far."""
         return ImportOutcome(self._written, self._unchanged, tuple(self._conflicts))
 
-    def _is_equal(self, stored: bytes, record: Record) -> bool:
-        wanted = content_of(record)
-        there, fence = fence_in(self._entity, stored), fence_in(self._entity, wanted)
-        # As the writer of rows that are released: with a fence at least as high the stored row remains.
-        return stored == wanted or (there is not None and fence is not None and there >= fence)
+    def _is_equal(self, stored: ScanRow, record: Record) -> bool:
+        """Whether a verification finds nothing different after the row of the target was left as it is."""
+        wanted = ScanRow(record.key, record.owner, content_of(record))
+        if stored.content == wanted.content and stored.beside == NO_ADDITIONAL_VALUES:
+            return True
+        expected = self._expectation.of_pair(wanted, stored)
+        return (
+            isinstance(expected, Expected)
+            and expected.content == stored.content
+            and additional_values_match(expected, stored)
+        )
 
-    def _stored(self, records: Sequence[Record]) -> dict[object, bytes]:
+    def _stored(self, records: Sequence[Record]) -> dict[object, ScanRow]:
         if self._target is None:
             return {}
         keys = [record.key for record in records if record.key is not None]
-        return {row.key: row.content for row in self._target.rows_of(self._entity, keys)}
+        return {row.key: row for row in self._target.rows_of(self._entity, keys)}
 
 
 class FirstLines(LineSink):
@@ -124,6 +133,8 @@ class DryRun:
         Raises:
             InterruptedRunError: a signal requested the stop.
         """
+        if self._compared:
+            refuse_undescribed(self._target, entities)
         try:
             for entity in entities:
                 self._entity(entity, as_of)
@@ -171,6 +182,7 @@ class DryRun:
                 self._progress.advance(entity.name, len(batch))
                 del batch
             # Without a view of the target nothing conflicts.
-            tally = reader.tally(*self._rows.settled(view, self._target.bulk, entity, writer.outcome))
+            alike = self._rows.kinds_alike(view, self._target.bulk, entity, writer.outcome.conflicts)
+            tally = reader.tally(*settle_conflicts(writer.outcome, alike))
         self._totals.add(entity.name, tally)
         self._progress.count(entity.name, outcomes_of(tally))

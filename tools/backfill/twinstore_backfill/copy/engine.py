@@ -54,6 +54,7 @@ from twinstore_backfill.stores import (
     preflight,
     prepare_target,
     refuse_same_store,
+    refuse_undescribed,
     require_tenants,
     select_entities,
 )
@@ -103,6 +104,7 @@ def run_copy(
     with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
         if options.execute:
             prepare_target(target)
+            refuse_undescribed(target, entities)
             # Of others each query may read all rows.
             watched = [item for item in entities if item.name not in state.absent | state.slow]
             copy = Copy(source, target, options, progress, stop)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from twinstore.bulk.port import BulkView, ImportOutcome
     from twinstore.bulk.rows import ScanRow
@@ -26,20 +28,33 @@ MOST_KEYS: Final = 1000
 MOST_BYTES: Final = 64 * 1024 * 1024
 
 
-def settle_conflicts(
+def kinds_alike(
     source: BulkView,
     target: BulkView,
     entity: Entity,
-    outcome: ImportOutcome,
+    keys: Sequence[Key],
     ignored: Sequence[IgnoredPath] = (),
-) -> tuple[ImportOutcome, Counter[str]]:
-    """Return an outcome in which such rows are unchanged, and how many rows have each equivalence."""
-    keys = [item.key for item in outcome.conflicts if not item.overwritten]
+) -> dict[Key, set[str]]:
+    """Return by key what a copy would store otherwise in such a row; nothing for a real conflict."""
     found = dict(_kinds(source, target, RowExpectation(entity, ignored), entity, keys))
-    left = tuple(item for item in outcome.conflicts if item.overwritten or item.key not in found)
-    alike = Counter(item.label for item in outcome.conflicts if not item.overwritten and item.key in found)
-    settled = replace(outcome, conflicts=left, unchanged=Counter(outcome.unchanged) + alike)
-    return settled, Counter(kind for kinds in found.values() for kind in kinds)
+    return {key: found.get(key, set()) for key in keys}
+
+
+def settle_conflicts(
+    outcome: ImportOutcome, kinds: Mapping[Key, AbstractSet[str]]
+) -> tuple[ImportOutcome, Counter[str]]:
+    """Return an outcome in which such rows are unchanged, and how many rows have each equivalence.
+
+    Args:
+        outcome: what the target answered.
+        kinds: what :func:`kinds_alike` returned for its conflicts.
+    """
+    is_alike = [not item.overwritten and bool(kinds.get(item.key)) for item in outcome.conflicts]
+    alike = list(compress(outcome.conflicts, is_alike))
+    left = tuple(item for item, settled in zip(outcome.conflicts, is_alike, strict=True) if not settled)
+    unchanged = Counter(outcome.unchanged) + Counter(item.label for item in alike)
+    settled_outcome = replace(outcome, conflicts=left, unchanged=unchanged)
+    return settled_outcome, Counter(kind for item in alike for kind in kinds[item.key])
 
 
 def _kinds(

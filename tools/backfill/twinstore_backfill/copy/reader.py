@@ -19,7 +19,7 @@ from twinstore.fast.library import library
 from twinstore.fast.program import NoProgram, program_of
 from twinstore.fast.records import PackedBatch
 from twinstore.ledger import RangeTally
-from twinstore_backfill.copy.held_alike import settle_conflicts
+from twinstore_backfill.copy.held_alike import kinds_alike
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
 from twinstore_backfill.ignored import of_entity, top_names
 from twinstore_backfill.retention import REPEATED, is_meant, no_key
@@ -28,8 +28,9 @@ from twinstore_backfill.verify.expected import RowExpectation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
-    from twinstore.bulk.port import BulkPort, BulkView, ImportOutcome, Rejected
+    from twinstore.bulk.port import BulkPort, BulkView, Conflict, ImportOutcome, Rejected
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key, KeyRange
     from twinstore.fast.records import BatchCounts
@@ -93,16 +94,22 @@ class SourceRows:
     def _decoded(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
         return self._lenient_reader.decode_leniently(entity, copyable_rows(entity, batch))
 
-    def settled(
-        self, view: BulkView, target: BulkPort, entity: Entity, outcome: ImportOutcome
-    ) -> tuple[ImportOutcome, Counter[str]]:
-        """Return an outcome without the conflicts that are none; see :func:`settle_conflicts`."""
-        if all(item.overwritten for item in outcome.conflicts):
-            return outcome, Counter()
+    def kinds_alike(
+        self,
+        view: BulkView,
+        target: BulkPort,
+        entity: Entity,
+        conflicts: Sequence[Conflict],
+        known: Mapping[Key, AbstractSet[str]] | None = None,
+    ) -> Mapping[Key, AbstractSet[str]]:
+        """Return what is known of conflicts, and :func:`kinds_alike` of the others."""
+        known = known or {}
+        keys = [item.key for item in conflicts if not item.overwritten and item.key not in known]
+        if not keys:
+            return known
         with target.view() as there:
-            return settle_conflicts(
-                view, there, entity, outcome, of_entity(self._lenient_reader.ignored, entity)
-            )
+            ignored = of_entity(self._lenient_reader.ignored, entity)
+            return {**known, **kinds_alike(view, there, entity, keys, ignored)}
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""

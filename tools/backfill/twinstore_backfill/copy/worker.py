@@ -25,6 +25,7 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
 )
 from twinstore.fast.records import AcceptsPacked
+from twinstore_backfill.copy.held_alike import settle_conflicts
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.report import outcomes_of
@@ -217,8 +218,12 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
             report_rows(len(batch))
             # Or it would stay in memory while the next is read.
             del batch
+        # Before the transaction of the range is open, as far as conflicts are known: servers bound its time.
+        alike = rows.kinds_alike(view, context.target, entity, writer.conflicts())
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
-        tally = reader.tally(*rows.settled(view, context.target, entity, writer.flush()))
+        outcome = writer.flush()
+        alike = rows.kinds_alike(view, context.target, entity, outcome.conflicts, alike)
+        tally = reader.tally(*settle_conflicts(outcome, alike))
         # In the transaction of the rows: after a crash either both are there or neither is.
         ledger.store_lines(writer.access, claim, lines.quarantined(), lines.conflicts(), more=lines.stored)
         # Last of the writes: it locks the row of the range, for which others should wait no longer than a

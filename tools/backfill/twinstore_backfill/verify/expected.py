@@ -387,11 +387,12 @@ class RowExpectation:
         if self._entity.release is None:
             return expected
         wanted, stored = (fence_in(self._entity, content) for content in (expected.content, target.content))
-        if wanted is None or stored is None or not self._is_readable(target.content):
+        own = self.of(target)
+        if wanted is None or stored is None or has_marks(target.content) or isinstance(own, Refused):
             return expected
         document = parts_of(target.content)
         document["doc"][self._entity.release.fence] = max(wanted, stored)
-        return replace(expected, content=json_text.dumps_sorted(document), beside=orjson.loads(target.beside))
+        return replace(expected, content=json_text.dumps_sorted(document), beside=own.beside)
 
     def kept(self, row: ScanRow) -> bytes:
         """Return the content of a source row without what may be lost at its top."""

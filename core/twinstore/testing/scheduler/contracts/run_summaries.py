@@ -360,6 +360,20 @@ class RunSummaryServiceContract(SchedulerCases):
             updated_at=at(60)
         )
 
+    def test_a_run_that_is_created_again_is_in_its_summary_after_a_rebuild(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        schedule_id, storage = workspace.id("s"), workspace.storage
+        for second in (0, 5):
+            run = storage.runs.create(workspace.run(schedule_id=schedule_id, created_at=at(second)))
+            storage.runs.cancel(workspace.tenant, run.id, at(second))
+            if not second:
+                storage.runs.delete(workspace.tenant, run.id)
+        for created_at in (at(0), at(5)):
+            (entry,) = storage.run_summaries.get_required(workspace.tenant, schedule_id).recent
+            assert entry.created_at == created_at
+            storage.run_summary_service.rebuild(workspace.tenant, schedule_id)
+
     def test_rebuild_empties_a_summary_whose_runs_are_gone(self, workspace: SchedulerWorkspace) -> None:
         summary = projected(workspace, workspace.run("gone", schedule_id=workspace.id("s")))
         rebuilt = workspace.storage.run_summary_service.rebuild(

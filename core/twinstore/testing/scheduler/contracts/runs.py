@@ -266,6 +266,11 @@ class RunRepositoryContract(SchedulerCases):
             with pytest.raises(ValidationError, match="run"):
                 call(workspace.schedule())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the point of the test
 
+    def test_a_schedule_id_that_no_summary_can_have_is_refused(self, workspace: SchedulerWorkspace) -> None:
+        with pytest.raises(ValidationError, match=r"run\.schedule_id: Id contains a control character"):
+            workspace.storage.runs.create(workspace.run(schedule_id="a\nb"))
+        assert workspace.count(RUNS) == 0
+
     def test_purge_removes_what_finished_up_to_the_instant(self, workspace: SchedulerWorkspace) -> None:
         for name, seconds in (("before", -0.001), ("exactly", 0), ("after", 0.001)):
             finished(workspace, name, seconds)
