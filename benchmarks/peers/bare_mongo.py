@@ -181,7 +181,8 @@ class BareMongo(Contender):
         began = perf_counter()
         change = {"$set": {"free": False}, "$inc": {"fence": 1}}
         for pause in backoff_delays(monotonic() + TIMEOUT):
-            sleep(pause)
+            if pause:
+                sleep(pause)
             if leases.find_one_and_update({"_id": KEY, "free": True}, change) is not None:
                 break
         self.waited = perf_counter() - began

@@ -236,7 +236,8 @@ class BarePostgres(Contender):
         began = perf_counter()
         own = connection or self._connected()
         for pause in backoff_delays(monotonic() + TIMEOUT):
-            sleep(pause)
+            if pause:
+                sleep(pause)
             if own.execute(TRY, [NUMBER]).fetchone() == (True,):
                 break
         self.waited = perf_counter() - began

@@ -18,6 +18,7 @@ import time
 import traceback
 import warnings
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -228,17 +229,27 @@ def own_work_and_gone(storage: SchedulerStorage, stream: Any, writer: Any) -> Re
 
 
 def with_idle_connections(storage: SchedulerStorage, settings: Settings) -> Report:
-    """Fork with idle connections, of the pool and of bulk work; children end in different ways."""
+    """Fork with idle connections, of the pool, of bulk work and of locks; children end in different ways."""
     with ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(storage.sessions.open(MINE)).runs.list(MINE)
     storage.bulk.counts(RUNS)
+    lock(storage)
     children, before = Children(), backends(settings)
     children.fork(dict, raising=True)
+    children.fork(lambda: {"lock": outcome(lambda: lock(storage))}, raising=True)
     children.fork(lambda: own_work_and_gone(storage, (0 for _ in range(0)), None))
     reports = children.reports()
     ended = len(before - backends(settings))
-    return {"children": reports, "at rest": len(before), "ended": ended, "parent": work(storage, MINE, 5)}
+    parent = {**work(storage, MINE, 5), "lock": outcome(lambda: lock(storage))}
+    opened = len(backends(settings) - before)
+    return {"children": reports, "at rest": len(before), "ended": ended, "opened": opened, "parent": parent}
+
+
+def lock(storage: SchedulerStorage) -> int:
+    """Acquire and release a lock; return its fence."""
+    with storage.locks.acquire("shared", timedelta(0)) as handle:
+        return handle.fence
 
 
 def backends(settings: Settings) -> set[int]:

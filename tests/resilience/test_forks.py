@@ -245,8 +245,9 @@ def test_a_killed_parent_gives_its_locks_back_although_a_child_lives_on(settings
 @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
 def test_a_child_ends_no_connection_of_its_parent(settings: Settings) -> None:
     assert report_of("with_idle_connections", settings) == {
-        "children": [{}, {"own": "'own'"}],
-        "at rest": 5,
+        "children": [{}, {"lock": "2"}, {"own": "'own'"}],
+        "at rest": 6,
         "ended": 0,
-        "parent": {"rounds": 5, "foreign": 0, "errors": []},
+        "opened": 0,
+        "parent": {"rounds": 5, "foreign": 0, "errors": [], "lock": "3"},
     }

@@ -21,6 +21,7 @@ from tests.support.outages import eventually
 from tests.support.server_supervisor import ROOT
 from twinstore.errors import LeaseLostError, UnavailableError
 from twinstore.scheduler.locks import lock_number
+from twinstore_postgres.connection import idle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.support.databases import MongoDatabase, PostgresDatabase
     from tests.support.servers import Settings
-    from twinstore.scheduler.locks import LockInfo
+    from twinstore.scheduler.locks import LockHandle, LockInfo
     from twinstore.scheduler.storage import SchedulerStorage
 
     Report = dict[str, Any]
@@ -221,18 +222,30 @@ def test_the_number_of_a_lock_is_the_same_in_every_process_and_on_the_server(
     assert lock_number("system", "twinstore:smoke") == SMOKE_NUMBER
     with holding(settings, lease=60) as holder:
         assert holder.first["number"] == lock_number("system", KEY)
-        assert numbers_held(postgres_database) == [lock_number("system", KEY)]
+        assert [number for number, _ in advisory_locks(postgres_database)] == [lock_number("system", KEY)]
 
 
-def numbers_held(database: PostgresDatabase) -> list[int]:
-    """Return the numbers of the advisory locks that sessions of a database hold."""
+def advisory_locks(database: PostgresDatabase) -> list[tuple[int, int]]:
+    """Return the numbers of the advisory locks in a database, each with the session that holds it."""
     with psycopg.connect(database.superuser_url) as connection:
-        rows = connection.execute(
-            "SELECT (classid::bigint << 32) | objid::bigint"
+        return connection.execute(
+            "SELECT (classid::bigint << 32) | objid::bigint, pid"
             " FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
             " WHERE locktype = 'advisory' AND granted AND d.datname = current_database()"
         ).fetchall()
-    return [number for (number,) in rows]
+
+
+def session_of(database: PostgresDatabase, lock: LockHandle) -> int:
+    """Return the session that holds the only lock, which is released then."""
+    with lock:
+        ((_, session),) = advisory_locks(database)
+    return session
+
+
+def is_open(database: PostgresDatabase, session: int) -> bool:
+    with psycopg.connect(database.superuser_url) as connection:
+        query = "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
+        return connection.execute(query, [session]).fetchone() is not None
 
 
 @pytest.fixture
@@ -258,6 +271,77 @@ def test_locks_take_no_connection_of_the_pool_and_no_more_than_they_may(narrow: 
         with locks.acquire("d", NOW):
             pass
     assert narrow.runs.get("acme", "absent") is None
+
+
+def test_locks_one_after_the_other_share_a_connection(
+    narrow: SchedulerStorage, postgres_database: PostgresDatabase
+) -> None:
+    locks = narrow.locks
+    first = session_of(postgres_database, locks.acquire("a", NOW))
+    with locks.acquire("a", NOW) as held:
+        # An attempt in vain needs a second connection, which is not the next one to be used.
+        assert [locks.try_acquire("a", NOW) for _ in range(3)] == [None] * 3
+        assert held.renew() >= held.acquired_at
+    assert session_of(postgres_database, locks.acquire("b", NOW)) == first
+    narrow.close()
+    assert eventually(lambda: not is_open(postgres_database, first))
+
+
+def test_a_connection_whose_lease_ran_out_is_not_used_again(
+    narrow: SchedulerStorage, postgres_database: PostgresDatabase
+) -> None:
+    """It still has the advisory lock, which no statement has released."""
+    with narrow.locks.acquire(KEY, NOW) as late:
+        ((_, session),) = advisory_locks(postgres_database)
+        with psycopg.connect(postgres_database.superuser_url) as connection:
+            connection.execute("UPDATE scheduler.locks SET acquired_at = 'epoch', expires_at = 'epoch'")
+        with pytest.raises(LeaseLostError):
+            late.renew()
+    assert session_of(postgres_database, narrow.locks.acquire(KEY, MINUTE)) != session
+
+
+@pytest.mark.parametrize("silently", [False, True])
+def test_an_idle_connection_that_has_ended_costs_another_one(
+    narrow: SchedulerStorage,
+    postgres_database: PostgresDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    silently: bool,
+) -> None:
+    if silently:  # as behind a broken network, and after more than a second
+        monkeypatch.setattr(idle, "readable", lambda _: False)
+        monkeypatch.setattr(idle, "TRUSTED_SECONDS", -1.0)
+    session = session_of(postgres_database, narrow.locks.acquire(KEY, NOW))
+    with psycopg.connect(postgres_database.superuser_url) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s, 10000)", [session])
+    assert session_of(postgres_database, narrow.locks.acquire(KEY, NOW)) != session
+
+
+def test_an_idle_connection_is_closed_by_itself_and_a_held_one_is_not(
+    narrow: SchedulerStorage, postgres_database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "KEPT_SECONDS", 0.0)
+    with narrow.locks.acquire("held", NOW) as held:
+        ((_, first),) = advisory_locks(postgres_database)
+        second = narrow.locks.acquire("a", NOW)
+        (session,) = {pid for _, pid in advisory_locks(postgres_database)} - {first}
+        assert second.release()
+        assert eventually(lambda: not is_open(postgres_database, session))
+        assert held.renew() > held.acquired_at
+
+
+def test_the_server_does_not_end_an_idle_connection_with_the_last_lease(
+    narrow: SchedulerStorage, postgres_database: PostgresDatabase
+) -> None:
+    """It would log an error for each."""
+    hung = narrow.locks.acquire("hung", NOW, lease=SECOND)
+    ((_, first),) = advisory_locks(postgres_database)
+    brief = narrow.locks.acquire("a", NOW, lease=SECOND)
+    (session,) = {pid for _, pid in advisory_locks(postgres_database)} - {first}
+    assert brief.release()
+    hung.renew()
+    assert eventually(lambda: not is_open(postgres_database, first))
+    assert is_open(postgres_database, session)
 
 
 def test_a_lost_connection_is_a_lost_lock_that_is_free_when_its_lease_ends(

@@ -30,7 +30,7 @@ class PostgresSettings(BackendSettings):
         transaction_pooler: a pooler in transaction mode answers at ``connection_string``: nothing is prepared
             on the server, and every transaction sends its own settings; see "Behind a transaction pooler".
         lock_connections_max: how many connections for locks a storage may have open outside the pool; each
-            lock that is held or waited for needs one.
+            lock that is held or waited for needs one. An unused one is kept for a minute.
         application_role: the role that migrations grant to.
         pool_min, pool_max: size of the connection pool.
         pool_timeout_ms: how long a call waits for a connection while all of the pool are in use, in

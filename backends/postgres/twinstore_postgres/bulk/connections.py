@@ -15,10 +15,10 @@ from typing_extensions import override
 from twinstore.access.scope import record_system_scope
 from twinstore.errors import ConfigurationError, Outcome
 from twinstore.models.fields import SYSTEM_TENANT
-from twinstore.runtime.forks import ForkSafeLock, Renewable, cleanup_unless_forked, renew_in_child, retain
+from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_postgres.connection.deadlines import LongRunningConnection
 from twinstore_postgres.connection.errors import loggable, translated
-from twinstore_postgres.connection.pool import readable
+from twinstore_postgres.connection.idle import IdleConnections
 from twinstore_postgres.connection.target import BULK_ROLE, direct_target
 from twinstore_postgres.connection.transaction import OWN, ConnectionSource, Transaction
 from twinstore_postgres.settings import DRIVER
@@ -45,7 +45,7 @@ NO_LIMIT: Final = (
 UNBOUND_ROLE: Final = "SELECT rolbypassrls OR rolsuper FROM pg_roles WHERE rolname = current_user"
 
 
-class BulkConnections(ConnectionSource, Renewable):
+class BulkConnections(ConnectionSource):
     """Connections opened for bulk work; idle ones are reused.
 
     A stream holds its connection as long as its reader takes, so a pooled one would be missing for requests.
@@ -54,9 +54,7 @@ class BulkConnections(ConnectionSource, Renewable):
     def __init__(self, server: ServerConnections) -> None:
         """Take the server; nothing is opened yet."""
         self._server = server
-        self._idle: list[Connection] = []
-        self._lock = ForkSafeLock()
-        renew_in_child(self)
+        self._idle = IdleConnections()
 
     @property
     def place(self) -> str:
@@ -73,7 +71,7 @@ class BulkConnections(ConnectionSource, Renewable):
     @override
     def connection(self) -> Iterator[Connection]:
         """Check out a connection outside any transaction; one returned in another state is closed."""
-        connection = self._take()
+        connection = self._idle.take() or self._opened()
         with cleanup_unless_forked(partial(self._give_back, connection)):
             yield connection
 
@@ -83,28 +81,9 @@ class BulkConnections(ConnectionSource, Renewable):
         with self.connection() as connection, inside(connection, purpose, begin=begin) as transaction:
             yield transaction
 
-    @override
-    def renew(self) -> None:
-        """Start without a connection in a forked child; idle ones belong to the parent."""
-        retain(self._idle)
-        self._idle = []
-
     def close(self) -> None:
         """Close the idle connections."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def _take(self) -> Connection:
-        with self._lock:
-            while self._idle:
-                connection = self._idle.pop()
-                # Anything readable on an idle connection is the shutdown message of the server.
-                if not connection.closed and not readable(connection.fileno()):
-                    return connection
-                connection.close()
-        return self._opened()
+        self._idle.close()
 
     def _opened(self) -> Connection:
         return self._server.connect()
@@ -112,9 +91,8 @@ class BulkConnections(ConnectionSource, Renewable):
     def _give_back(self, connection: Connection) -> None:
         if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
             connection.close()
-            return
-        with self._lock:
-            self._idle.append(connection)
+        else:
+            self._idle.give(connection)
 
 
 class RoleConnections(BulkConnections):

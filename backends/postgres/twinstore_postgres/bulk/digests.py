@@ -24,7 +24,7 @@ from twinstore.models.json_text import dumps_sorted
 from twinstore_postgres.bulk.scan import CONVERTERS, is_array
 from twinstore_postgres.connection.deadlines import NoAnswer
 from twinstore_postgres.connection.errors import Subject, translated
-from twinstore_postgres.connection.pool import readable
+from twinstore_postgres.connection.idle import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakSet, finalize
 
 from typing_extensions import override
@@ -16,6 +16,7 @@ from twinstore.runtime.forks import Renewable, renew_in_child
 from twinstore_postgres.connection.cursors import own_cursor
 from twinstore_postgres.connection.deadlines import LongRunningConnection
 from twinstore_postgres.connection.errors import NO_SUBJECT, OF_PSYCOPG, translate, translated
+from twinstore_postgres.connection.idle import IdleConnections
 from twinstore_postgres.connection.roles import RoleGuard, check_role, refuse_unsafe
 from twinstore_postgres.connection.target import BULK, LOCKS, MIGRATIONS, check_version, direct_target
 from twinstore_postgres.settings import DRIVER
@@ -102,15 +103,26 @@ class Direct:
 
 # Connections outside the pool, each with one owner, for state that lasts as long as its connection.
 #
+#     open -> an idle connection, or a new one -> its owner -> give_back -> idle
+#
 # They bypass a transaction pooler, which would give the connection to another client between two statements.
 # Their number is bounded: requests must never lack a connection of the server because of them.
 
 
 Slots: TypeAlias = SimpleQueue[None]
+# When the server ends an idle connection, and logs an error: longer than a running process keeps one.
+IDLE_MS: Final = 90_000
+# A copy that writes the row right now must not keep a caller waiting who wants one attempt.
+ROW_WAIT_MS: Final = 500
+SETTINGS: Final = {
+    "app.tenant_id": SYSTEM_TENANT,
+    "idle_session_timeout": IDLE_MS,
+    "lock_timeout": ROW_WAIT_MS,
+}
 
 
 class DedicatedConnections(Renewable):
-    """Opens such connections, and closes with the storage those that are still open."""
+    """Opens such connections, and closes them with the storage."""
 
     def __init__(self, settings: PostgresSettings, direct: Direct, module: ModuleSpec[object]) -> None:
         """Take the settings, the connections past the pool, and the module whose tables the role might own.
@@ -125,14 +137,14 @@ class DedicatedConnections(Renewable):
         self._closed = False
         self._open: WeakSet[DedicatedConnection] = WeakSet()
         self._free_slots = connection_slots(self._most)
+        self._idle = IdleConnections()
         renew_in_child(self)
 
-    def open(self, seconds: float, **settings: object) -> DedicatedConnection:
-        """Open a connection with some settings of the server, in system scope and in autocommit mode.
+    def open(self, seconds: float) -> DedicatedConnection:
+        """Return a new or an idle connection, in system scope and in autocommit mode.
 
         Args:
-            seconds: how long to wait while as many are open as may be.
-            settings: of the server, for this connection.
+            seconds: how long to wait while as many are in use as may be.
 
         Raises:
             UnavailableError: as many as may be stayed in use, or the server does not answer.
@@ -151,12 +163,11 @@ class DedicatedConnections(Renewable):
                 driver=DRIVER,
             ) from None
         try:
-            target = self._target().with_settings(**{"app.tenant_id": SYSTEM_TENANT, **settings})
-            connection = self._checked(target)
+            connection = self._idle.take() or self._new_connection()
         except BaseException:
             free_slots.put(None)
             raise
-        opened = DedicatedConnection(connection, free_slots)
+        opened = DedicatedConnection(connection, free_slots, self._keep)
         self._open.add(opened)
         if self._closed:  # meanwhile, and the thread that closed the others may have missed this one
             opened.close()
@@ -174,14 +185,27 @@ class DedicatedConnections(Renewable):
         self._closed = True
         for connection in tuple(self._open):
             connection.close()
+        self._idle.close()
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise ConfigurationError("This storage is closed; open a new one.", driver=DRIVER)
 
-    def _checked(self, target: Target) -> Connection:
+    def _keep(self, connection: Connection) -> None:
+        """Keep a connection for the next owner, unless the role must be checked again."""
+        if self._safe:
+            self._idle.give(connection)
+        else:
+            connection.close()
+        if self._closed:  # meanwhile, and the thread that closed the others may have missed this one
+            self._idle.close()
+
+    def _new_connection(self) -> Connection:
         """Return a connection whose server is new enough and whose role is safe; the pool checks its own."""
+        target = self._target().with_settings(**SETTINGS)
         connection = target.connect()
+        # The first owner may be the last one, and to prepare is a round trip more.
+        connection.prepare_threshold = 1
         if self._safe:
             return connection
         try:
@@ -201,8 +225,10 @@ class DedicatedConnections(Renewable):
 class DedicatedConnection:
     """One connection with one owner; closed also when its owner forgets it."""
 
-    def __init__(self, connection: Connection, free_slots: Slots) -> None:
+    def __init__(self, connection: Connection, free_slots: Slots, keep: Callable[[Connection], None]) -> None:
         self._connection = connection
+        self._free_slots = free_slots
+        self._keep = keep
         # Only by the first of: the owner, the storage, the garbage collector, the end of the process.
         self._end = finalize(self, close_and_release, connection, free_slots)
 
@@ -217,14 +243,19 @@ class DedicatedConnection:
         """
         cursor = own_cursor(self._connection)
         try:
-            # Not prepared: most connections send each statement once, and preparing is a round trip more.
-            return cursor.execute(statement, values, prepare=False).fetchone()
+            return cursor.execute(statement, values).fetchone()
         except OF_PSYCOPG as error:
             failure = translate(error, subject, Outcome.NOT_APPLIED)
             # Also where the server says that it did nothing: what the connection stood for is gone with it.
             if self._connection.closed and isinstance(failure, UnavailableError):
                 failure.outcome = Outcome.UNKNOWN
             raise failure from error
+
+    def give_back(self) -> None:
+        """Keep it for another owner. Nothing of this one may remain on the server."""
+        if self._end.detach() is not None:
+            self._keep(self._connection)
+            self._free_slots.put(None)
 
     def close(self) -> None:
         """Close it; a second call does nothing."""

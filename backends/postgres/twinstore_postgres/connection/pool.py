@@ -6,7 +6,6 @@ A forked child opens a separate pool; it does not use or close anything that the
 from __future__ import annotations
 
 import logging
-import select
 from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
@@ -29,6 +28,7 @@ from twinstore_postgres.connection.cursors import ADAPTERS
 from twinstore_postgres.connection.deadlines import Connection, TimedConnection
 from twinstore_postgres.connection.direct import Direct
 from twinstore_postgres.connection.errors import NO_SUBJECT, loggable, translate, translated
+from twinstore_postgres.connection.idle import is_alive
 from twinstore_postgres.connection.roles import RoleGuard
 from twinstore_postgres.connection.target import (
     Route,
@@ -539,29 +539,6 @@ def no_response(place: str, seconds: float) -> TimeoutExceededError:
         outcome=Outcome.NOT_APPLIED,
         driver=DRIVER,
     )
-
-
-def is_alive(connection: Connection) -> bool:
-    """Whether the server has not closed a connection; asked without a round trip.
-
-    A healthy idle connection has nothing to read. Anything readable is a shutdown message or a notice, and
-    only then is the server asked.
-    """
-    try:
-        if readable(connection.fileno()):
-            connection.execute("SELECT 1")
-    except psycopg.Error:
-        return False
-    return True
-
-
-def readable(descriptor: int, seconds: float = 0.0) -> bool:
-    """Whether something can be read, or comes within some seconds."""
-    if hasattr(select, "poll"):  # select() refuses descriptors from 1024 on, Windows has nothing else
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
-    return bool(select.select([descriptor], [], [], seconds)[0])
 
 
 PsycopgPool = ConnectionPool[Connection]

@@ -2,7 +2,8 @@
 
 Both use one dedicated connection. When its process dies the server frees the advisory lock, and when it is
 silent for as long as the lease, ``idle_session_timeout`` ends the connection. Only the row says that a lock
-is held: it outlives a lost connection until its lease ends, and its fence outlives everything.
+is held: it outlives a lost connection until its lease ends, and its fence outlives everything. A connection
+on which nothing of its owner remains serves the next one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from twinstore.scheduler.catalog import LOCKS
 from twinstore.scheduler.held_lock import Contender
 from twinstore.scheduler.locks import lock_number
 from twinstore.scheduler.repositories.locks import CONTEND
+from twinstore_postgres.connection.direct import IDLE_MS
 from twinstore_postgres.connection.errors import Subject
 
 if TYPE_CHECKING:
@@ -30,13 +32,14 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.direct import DedicatedConnection, DedicatedConnections
     from twinstore_postgres.mapping.codec import Values
 
-# A copy that writes the row right now must not keep a caller waiting who wants one attempt.
-ROW_WAIT_MS: Final = 500
 # One statement: a process that stops between two of them would hold the advisory lock and no lease. The time
 # is read behind the advisory lock; waiting for the row can only make it older, and the lease shorter.
 ACQUIRE: Final = b"""
-WITH entered AS MATERIALIZED (SELECT pg_try_advisory_lock(%(number)s) AS entered),
-     clock AS MATERIALIZED (
+WITH attempt AS MATERIALIZED (SELECT pg_try_advisory_lock(%(number)s) AS entered),
+     entered AS MATERIALIZED (
+    SELECT entered, CASE WHEN entered THEN set_config('idle_session_timeout', %(idle)s, false) END
+      FROM attempt
+), clock AS MATERIALIZED (
     SELECT date_trunc('milliseconds', clock_timestamp()) AS now FROM entered WHERE entered
 ), leased AS (
     INSERT INTO scheduler.locks AS stored
@@ -52,7 +55,9 @@ WITH entered AS MATERIALIZED (SELECT pg_try_advisory_lock(%(number)s) AS entered
 SELECT entered, acquired_at, expires_at, fence FROM entered LEFT JOIN leased ON true
 """
 NOT_LEASED: Final[Values] = (True, None, None, None)
-LEAVE: Final = b"SELECT pg_advisory_unlock(%(number)s)"
+# Takes from a connection all that an owner leaves on it: the advisory lock, and the timer of its lease.
+CLEAN: Final = b"pg_advisory_unlock_all(), set_config('idle_session_timeout', %(idle)s, false)"
+LEAVE: Final = b"SELECT " + CLEAN
 # The row of this ownership, as long as its lease lasts: a fence is given once, so no one else had it since.
 OWN: Final = b"""
  WHERE tenant_id = %(tenant)s AND lock_key = %(key)s AND holder_id = %(holder)s AND fence = %(fence)s
@@ -76,9 +81,11 @@ WITH released AS (
     + b"""
     RETURNING fence
 ), counted AS MATERIALIZED (SELECT count(*) AS released FROM released)
-SELECT released, pg_advisory_unlock(%(number)s) FROM counted
-"""
+SELECT released, """
+    + CLEAN
+    + b" FROM counted"
 )
+UNOWNED: Final = {"idle": str(IDLE_MS)}
 
 
 class AdvisoryContender(Contender):
@@ -89,42 +96,46 @@ class AdvisoryContender(Contender):
         self._connections = connections
         self._seconds = seconds
         self._connection: DedicatedConnection | None = None
+        self._clean = False
 
     @override
     def acquire(self, claim: LockClaim) -> LockInfo | None:
         if self._connection is None:
-            # From the first instant: a process that stops before its first lease must free what it has, too.
-            self._connection = self._connections.open(
-                self._seconds, idle_session_timeout=milliseconds(claim.lease), lock_timeout=ROW_WAIT_MS
-            )
+            self._connection = self._connections.open(self._seconds)
+        self._clean = False
         try:
             found = self._query(ACQUIRE, claim.key, claim_values(claim))
         except TwinstoreError as error:
             if not isinstance(error.__cause__, errors.LockNotAvailable):
                 raise
-            found = NOT_LEASED  # the advisory lock outlives the statement that took it
+            # The advisory lock outlives the statement that took it. The timer does not: a process that stops
+            # right here frees the lock after IDLE_MS.
+            found = NOT_LEASED
         entered, acquired_at, expires_at, fence = found or NOT_LEASED
         if fence is not None:
             return claim.granted(acquired_at, expires_at, fence)
         if entered:
-            self._query(LEAVE, claim.key, {})
+            self._query(LEAVE, claim.key, UNOWNED)
+        self._clean = True
         return None
 
     @override
     def renew(self, owned: LockInfo, lease: timedelta) -> LockInfo | None:
-        values = {**owned_values(owned), "lease": lease, "idle": str(milliseconds(lease))}
+        values = {**owned_values(owned), **lease_values(lease)}
         found = self._query(RENEW, (owned.tenant_id, owned.lock_key), values)
         return None if found is None else owned.evolve(expires_at=found[0], renewed_at=found[1])
 
     @override
     def release(self, owned: LockInfo) -> bool:
-        found = self._query(RELEASE, (owned.tenant_id, owned.lock_key), owned_values(owned))
+        found = self._query(RELEASE, (owned.tenant_id, owned.lock_key), {**owned_values(owned), **UNOWNED})
+        self._clean = True
         return found is not None and found[0] > 0
 
     @override
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            (connection.give_back if self._clean else connection.close)()
 
     def _query(self, statement: bytes, key: tuple[str, str], values: Mapping[str, object]) -> Values | None:
         if self._connection is None:
@@ -137,7 +148,7 @@ class AdvisoryContender(Contender):
 def claim_values(claim: LockClaim) -> dict[str, object]:
     """Return what a claim adds to the key of its row."""
     metadata = dumps_sorted(dict(claim.metadata)).decode()
-    return {"holder": claim.holder_id, "lease": claim.lease, "metadata": metadata}
+    return {"holder": claim.holder_id, "metadata": metadata, **lease_values(claim.lease)}
 
 
 def owned_values(owned: LockInfo) -> dict[str, object]:
@@ -145,9 +156,9 @@ def owned_values(owned: LockInfo) -> dict[str, object]:
     return {"holder": owned.holder_id, "fence": owned.fence}
 
 
-def milliseconds(lease: timedelta) -> int:
-    """Return a lease as the server takes it."""
-    return lease // timedelta(milliseconds=1)
+def lease_values(lease: timedelta) -> dict[str, object]:
+    """Return a lease, also in milliseconds for the timer of the connection."""
+    return {"lease": lease, "idle": str(lease // timedelta(milliseconds=1))}
 
 
 def contend(access: PostgresAccess, seconds: float) -> Contender:

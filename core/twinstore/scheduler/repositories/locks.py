@@ -122,7 +122,8 @@ class Locks(Repository, DistributedLock):
         attempts = 0
         try:
             for pause in backoff_delays(start + seconds):
-                time.sleep(pause)
+                if pause:  # to sleep for 0 s is to let other processes go first
+                    time.sleep(pause)
                 if cancelled():
                     break
                 attempts += 1

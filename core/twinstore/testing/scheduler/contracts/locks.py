@@ -161,6 +161,27 @@ class LockContract(SchedulerCases):
         assert (loss.value.entity, loss.value.key) == ("locks", f"system:{workspace.id('a')}")
         assert (handle.release(), stored(workspace)) == (False, before)
 
+    def test_a_holder_that_hangs_loses_its_lock_with_the_lease(self, workspace: SchedulerWorkspace) -> None:
+        """Also if what it holds the lock with has served a longer lease."""
+        acquired(workspace, "before", lease=MINUTE).release()
+        hung = acquired(workspace, lease=SECOND)
+        with (
+            workspace.storages(1) as (other,),
+            other.locks.acquire(workspace.id("a"), MINUTE) as owner,
+        ):
+            assert (owner.fence, owner.acquired_at >= hung.expires_at) == (2, True)
+            assert not hung.is_held()
+
+    def test_a_lock_has_nothing_of_one_that_was_released_before(self, workspace: SchedulerWorkspace) -> None:
+        acquired(workspace, "before", lease=SECOND).release()
+        with acquired(workspace, lease=MINUTE) as handle, workspace.storages(1) as (other,):
+            assert acquired(workspace, "before", other).release()
+            hung = acquired(workspace, "hung", lease=SECOND)
+            # When this lease has ended, so would have one of the same length that began before it.
+            assert other.locks.acquire(workspace.id("hung"), MINUTE).release()
+            assert not hung.is_held()
+            assert handle.renew() > handle.acquired_at
+
     def test_each_tenant_has_locks_of_its_own(self, workspace: SchedulerWorkspace) -> None:
         with (
             acquired(workspace),
