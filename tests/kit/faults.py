@@ -5,8 +5,8 @@
     python -m tests.kit.faults --kit TestAccess       with the cases of one kit alone
 
 One process collects the kit. Each fault is planted in a fork of it, which runs the cases until one fails:
-those that are about the class of the fault first. A failing case counts only if it passes alone without the
-fault, and one about competing writers only if it fails twice alone with it.
+those that are about the class of the fault first. A failing case counts only if it fails alone too, one about
+competing writers twice, and passes alone without the fault.
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ class Planter:
         return verdict
 
     def _counts(self, item: pytest.Item, fault: Fault) -> bool:
-        """Whether a failure says something: one of competing writers may be chance."""
-        times = 2 if is_competing(item) else 0
+        """Whether a case fails alone too; one of competing writers could do so by chance."""
+        times = 2 if is_competing(item) else 1
         return all(self._first_failure([item], fault, 2 * CASE_SECONDS)[1] for _ in range(times))
 
     def _is_sound(self, item: pytest.Item) -> bool:
@@ -291,16 +291,26 @@ def in_turn(items: Sequence[pytest.Item], fault: Fault) -> list[pytest.Item]:
     about = re.compile(ABOUT[fault.about])
 
     def place(item: pytest.Item) -> tuple[bool, bool, bool]:
-        case = item.nodeid.partition("::")[2]
-        return (not about.search(case), is_competing(item), "TestAccess" not in case)
+        return (
+            not about.search(test_of(item).__qualname__),
+            is_competing(item),
+            "TestAccess" not in item.nodeid,
+        )
 
     return sorted(items, key=place)
 
 
 def is_competing(item: pytest.Item) -> bool:
     """Whether writers compete in a case."""
-    code = unwrap(getattr(item, "function")).__code__  # noqa: B009  # of functions alone
-    return not COMPETING.isdisjoint(names_in(code))
+    return not COMPETING.isdisjoint(names_in(test_of(item).__code__))
+
+
+def test_of(item: pytest.Item) -> FunctionType:
+    """Return the function of a case."""
+    assert isinstance(item, pytest.Function)
+    test = unwrap(item.function)
+    assert isinstance(test, FunctionType)
+    return test
 
 
 def names_in(code: CodeType) -> Iterator[str]:

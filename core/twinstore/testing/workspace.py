@@ -133,6 +133,7 @@ def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
         items += current
         token = current.next_page_token
         if token is None:
+            assert current.items or current.undecodable or not met, "an empty page follows a full one"
             return items
         assert current.items, "a page with a successor is not empty"
         assert token not in met, "a token leads back to a page that was seen"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -21,7 +22,7 @@ from twinstore.catalog.conditions import (
     IsPresent,
     OneOf,
 )
-from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.errors import ValidationError
 from twinstore.testing.contracts.access_base import (
     AccessCases,
@@ -39,17 +40,18 @@ from twinstore.testing.datasets import (
     NOTE,
     OWNER_CASES,
     PART,
+    SCAN,
     Dataset,
     OwnerCase,
     RowFactory,
 )
-from twinstore.testing.entities import COUNTERS, DEVICES, EVENTS, NOTES, Device
+from twinstore.testing.entities import COUNTERS, DEVICES, EVENTS, NOTES, SCANS, Device
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
 from twinstore.testing.workspace import all_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from twinstore.models.canonical import CanonicalModel
 
@@ -59,6 +61,11 @@ __all__ = ["AccessCountContract", "AccessFindContract", "AccessKeysContract", "A
 MANY: Final = len(EDGE_TEXTS)
 # The defaults of core count by reading lists in parts of 500 rows.
 MORE_THAN_A_PART: Final = 502
+SIMILAR: Final[Mapping[str, Callable[[str], str]]] = {
+    "other case": str.upper,
+    "shorter": lambda text: text[:-1],
+    "longer": lambda text: f"{text}0",
+}
 OWNED: Final = [owner_case for owner_case in OWNER_CASES if owner_case.factory is not COUNTER]
 each_owned = pytest.mark.parametrize("owner_case", OWNED, ids=str)
 
@@ -191,6 +198,28 @@ class AccessFindContract(AccessCases):
         workspace.access.insert(NOTES, workspace.dataset.owner, kept)
         assert workspace.access.find(NOTES, workspace.dataset.owner, [key]) == (kept,)
 
+    @pytest.mark.parametrize("name", SIMILAR)
+    def test_a_tenant_of_a_similar_name_is_another_one(self, workspace: AccessWorkspace, name: str) -> None:
+        similar = Tenant(SIMILAR[name](workspace.tenant))
+        for factory in (NOTE, DEVICE, PART):
+            rows = factory.fill(workspace.access, workspace.dataset, 1)
+            query = query_of(factory.entity, workspace.dataset, scope=similar)
+            keys = [factory.key(workspace.dataset)]
+            assert workspace.access.find(factory.entity, similar, keys) == (None,)
+            assert list(workspace.access.page(factory.entity, query)) == []
+            assert workspace.access.remove(factory.entity, query) == 0
+            assert workspace.stored(factory, workspace.dataset) == rows
+
+    def test_a_child_whose_parent_is_gone_is_seen_by_no_tenant(self, workspace: AccessWorkspace) -> None:
+        SCAN.fill(workspace.access, workspace.dataset, 1)
+        gone = workspace.dataset.text(9)
+        with suppress(Exception):  # of a store that keeps children with their parents itself
+            workspace.deployment.probe.alter(SCANS, SCAN.key(workspace.dataset), {"parcelId": gone})
+        for dataset in (workspace.dataset, workspace.elsewhere, workspace.untenanted):
+            query = query_of(NOTES, dataset, Equals("parcelId", gone), order=key_order(SCANS))
+            assert list(workspace.access.page(SCANS, query)) == []
+            assert workspace.access.find(SCANS, dataset.owner, [(gone, 1)]) == (None,)
+
 
 def serial_of(device: Device) -> str:
     """Return the serial that a device has."""
@@ -207,7 +236,7 @@ class AccessListContract(AccessCases):
         self, workspace: AccessWorkspace, owner_case: OwnerCase, limit: int
     ) -> None:
         dataset, entity = workspace.of(owner_case), owner_case.factory.entity
-        rows = owner_case.factory.fill(workspace.access, dataset, 11)
+        rows = owner_case.factory.fill(workspace.access, dataset, 12)
         found = all_pages(
             lambda token: workspace.access.page(entity, query_of(entity, dataset, limit=limit, token=token))
         )
