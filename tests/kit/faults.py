@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from importlib import import_module
 from inspect import unwrap
 from pathlib import Path
@@ -63,12 +63,14 @@ class Fault:
         module: the module, of the driver or of what it inherits.
         name: what is wrong then.
         hunks: the old texts, each of them once in the module, and the new ones.
+        reason: why no case finds it; empty for a fault that one must find.
     """
 
     about: str
     module: str
     name: str
-    hunks: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    hunks: list[tuple[str, str]]
+    reason: str = ""
 
     def applied(self, source: str) -> str:
         """Return the source of the module with the fault.
@@ -90,8 +92,9 @@ def faults() -> list[Fault]:
         head, _, body = block.partition("\n")
         about, place, name = head.split(" | ")
         module = f"twinstore.{place}" if "." in place else f"twinstore_sqlite.{place}"
-        hunks = re.findall(r"((?:^-.*\n)+)((?:^\+.*\n?)*)", body, re.MULTILINE)
-        found.append(Fault(about, module, name, [(text_of(old), text_of(new)) for old, new in hunks]))
+        parts = re.findall(r"((?:^-.*\n)+)((?:^\+.*\n?)*)", body, re.MULTILINE)
+        reason = text_of("\n".join(re.findall(r"^\? .*", body, re.MULTILINE)))
+        found.append(Fault(about, module, name, [(text_of(old), text_of(new)) for old, new in parts], reason))
     return found
 
 
@@ -160,7 +163,7 @@ class Verdict:
 
     def __str__(self) -> str:
         said = "caught    " if self.case else "NOT CAUGHT"
-        found = self.case or self.reason
+        found = self.case or f"{self.reason}. {self.fault.reason}"
         return f"{said} {self.fault.about}: {self.fault.name}  [{self.cases}, {self.seconds:.1f} s] {found}"
 
 
@@ -176,7 +179,7 @@ class Planter:
 
     def pytest_configure(self) -> None:
         """Let hypothesis make no failure smaller, and draw the same in every fork."""
-        import hypothesis  # after pytest, which prepares it
+        import hypothesis  # noqa: PLC0415  # after pytest, which prepares it
 
         phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
         hypothesis.settings.register_profile("faults", derandomize=True, database=None, phases=phases)
@@ -194,7 +197,7 @@ class Planter:
             verdict = self._examined(in_turn(session.items, fault), fault)
             verdict.seconds = time.monotonic() - begin
             self.verdicts.append(verdict)
-            print(verdict, flush=True)
+            print(verdict, flush=True)  # noqa: T201  # the report
         return True
 
     def _examined(self, items: list[pytest.Item], fault: Fault) -> Verdict:
@@ -235,7 +238,7 @@ class Planter:
                 tried, case = line
         return tried, case
 
-    def _run(self, items: list[pytest.Item], fault: Fault | None, write: Callable[[object], None]) -> None:
+    def _run(self, items: list[pytest.Item], fault: Fault | None, write: Callable[[object], object]) -> None:
         if fault is not None:
             plant(fault)
         signal.signal(signal.SIGALRM, hung)
@@ -254,8 +257,8 @@ def hung(*_: object) -> None:
 
 
 @contextmanager
-def forked(action: Callable[[Callable[[object], None]], None]) -> Iterator[int]:
-    """Run an action in a fork, which may write lines of JSON; yield where they are read. It ends with the block."""
+def forked(action: Callable[[Callable[[object], object]], None]) -> Iterator[int]:
+    """Run an action in a fork, which ends with the block; yield where what it writes is read, as JSON."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -264,7 +267,7 @@ def forked(action: Callable[[Callable[[object], None]], None]) -> Iterator[int]:
         os.dup2(silence, 1)
         os.dup2(silence, 2)
         try:
-            action(lambda line: os.write(writer, f"{json.dumps(line)}\n".encode()) and None)
+            action(lambda line: os.write(writer, f"{json.dumps(line)}\n".encode()))
         finally:
             os._exit(0)
     os.close(writer)
@@ -361,7 +364,7 @@ def on_the_path() -> Iterator[None]:
 
 
 def main() -> int:
-    """Try the faults that are asked for, and print how many of each class are caught."""
+    """Try the faults that are asked for, and print how many of each class are caught; 1 if one is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -376,11 +379,11 @@ def main() -> int:
         if not given.only or any(word in f"{item.about}: {item.name}" for word in given.only)
     ]
     verdicts = run(chosen, seconds=given.seconds, kits=given.kit)
-    for about in dict.fromkeys(item.about for item in chosen):
-        of_class = [item for item in verdicts if item.fault.about == about]
-        print(f"{about:14} {sum(bool(item.case) for item in of_class):3} of {len(of_class)}")
-    print(f"{'all':14} {sum(bool(item.case) for item in verdicts):3} of {len(verdicts)}")
-    return 0
+    for about in [*dict.fromkeys(item.about for item in chosen), ""]:
+        of_class = [item for item in verdicts if about in {item.fault.about, ""}]
+        caught = sum(bool(item.case) for item in of_class)
+        print(f"{about or 'all':14} {caught:3} of {len(of_class)}")  # noqa: T201  # the report
+    return int(any(not item.case and not item.fault.reason for item in verdicts))
 
 
 if __name__ == "__main__":

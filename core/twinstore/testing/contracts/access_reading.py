@@ -72,6 +72,8 @@ each_owned = pytest.mark.parametrize("owner_case", OWNED, ids=str)
 NOTE_CONDITIONS: Final[tuple[tuple[Condition, ...], ...]] = (
     (Equals("id", "nobody has it"),),
     (Equals("title", f"{EDGE_TEXTS[7]}7"),),
+    (Equals("holder", EDGE_TEXTS[4].upper()),),
+    (Equals("holder", "%"),),
     (Equals("level", "high"),),
     (Equals("colour", "dark-green"),),
     (Equals("urgent", value=True),),
@@ -82,6 +84,7 @@ NOTE_CONDITIONS: Final[tuple[tuple[Condition, ...], ...]] = (
     (Equals("dueAt", LATEST),),
     (Equals("archivedBy", "ada"),),
     (Equals("revision", 2**31 - 1),),
+    (Equals("revision", 0),),
     (OneOf("level", ("low", "high")),),
     (OneOf("level", ()),),
     (OneOf("colour", ("red", "no colour")),),
