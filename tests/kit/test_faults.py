@@ -11,7 +11,11 @@ from pathlib import Path
 from tests.kit.faults import ABOUT, ROOT, SAMPLE, Fault, faults
 
 # A text of a function, one of a constant that another module has imported, and a function that is added.
-FEW = ("children are seen by everybody", "a unit still sees what it has removed", "found by its key in every scope")
+FEW = (
+    "children are seen by everybody",
+    "a unit still sees what it has removed",
+    "found by its key in every scope",
+)
 
 
 def source(fault: Fault) -> Path:

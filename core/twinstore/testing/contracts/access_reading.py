@@ -22,6 +22,7 @@ from twinstore.catalog.conditions import (
     IsPresent,
     OneOf,
 )
+from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.errors import ValidationError
 from twinstore.testing.contracts.access_base import (
@@ -90,6 +91,7 @@ NOTE_CONDITIONS: Final[tuple[tuple[Condition, ...], ...]] = (
     (OneOf("colour", ("red", "no colour")),),
     (OneOf("holder", (EDGE_TEXTS[0], EDGE_TEXTS[4])),),
     (After("rank", 0),),
+    (After("rank", 2**53),),
     (Before("rank", 0),),
     (AtLeast("rank", 2**53 + 1),),
     (AtMost("rank", -(2**31)),),
@@ -245,6 +247,19 @@ class AccessListContract(AccessCases):
         )
         assert found == by_key(entity, rows)
 
+    @each_home
+    def test_a_range_is_in_the_order_of_the_key(
+        self, workspace: AccessWorkspace, owner_case: OwnerCase
+    ) -> None:
+        dataset, entity = workspace.of(owner_case), owner_case.factory.entity
+        rows = by_key(entity, owner_case.factory.fill(workspace.access, dataset, 12))
+        keys = [entity.key_of(row.model, row.storage) for row in rows]
+        if workspace.backend.capabilities.bulk:
+            with workspace.backend.bulk.view() as view:
+                for read in (view.rows, view.records):
+                    found = [row.key for batch in read(entity, KeyRange(keys[1], keys[10])) for row in batch]
+                    assert [key for key in found if key in keys] == keys[1:10]
+
     @pytest.mark.parametrize("order", NOTE_ORDERS, ids=shown)
     @pytest.mark.parametrize("limit", [3, 100])
     def test_a_list_has_its_order_over_every_value(
@@ -316,6 +331,16 @@ class AccessListContract(AccessCases):
         self, workspace: AccessWorkspace, where: tuple[Condition, ...]
     ) -> None:
         self.choose(workspace, DEVICE, workspace.untenanted, where)
+
+    def test_one_of_no_values_is_true_of_no_row_in_bulk_either(self, workspace: AccessWorkspace) -> None:
+        rows = NOTE.fill(workspace.access, workspace.dataset, 2)
+        query = query_of(NOTES, workspace.dataset, OneOf("level", ()))
+        if workspace.backend.capabilities.bulk:
+            access = workspace.backend.bulk.access()
+            assert list(access.page(NOTES, query)) == []
+            assert (access.keys(NOTES, query), access.count(NOTES, query, "level")) == ((), {})
+            assert access.remove(NOTES, query) == 0
+        assert workspace.stored(NOTE, workspace.dataset) == rows
 
     def test_a_derived_field_is_that_of_the_stored_row(self, workspace: AccessWorkspace) -> None:
         rows = DEVICE.fill(workspace.access, workspace.dataset, 5)
@@ -430,6 +455,8 @@ class AccessCountContract(AccessCases):
             )
         query = query_of(COUNTERS, workspace.dataset)
         assert workspace.access.count(COUNTERS, query, "holder") == {"0": 168, "1": 167, "2": 167}
+        if workspace.backend.capabilities.bulk:
+            assert sum(workspace.backend.bulk.counts(COUNTERS).values()) >= MORE_THAN_A_PART
 
 
 class AccessKeysContract(AccessCases):

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from twinstore.access.query import Query, key_order
 from twinstore.bulk.port import ImportOutcome
-from twinstore.catalog.conditions import OneOf
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Owner, TenancyKind, Tenant, label_of
 from twinstore.clock import truncate_to_millisecond
@@ -234,16 +232,6 @@ class BulkContract(BulkCases, capability="bulk"):
             found = {item.key: item for item in view.records_of(entity, [absent, *wanted])}
             assert found == {key: all_records[key] for key in wanted}
             assert list(view.records_of(entity, [])) == []
-
-    def test_one_of_no_values_is_true_of_no_row(self, filled: Workspace) -> None:
-        entity, access = self.module.entities[0], filled.storage.bulk.access()
-        nothing = (OneOf(entity.key[0], ()),)
-        query = Query(
-            entity=entity.name, scope=ALL_TENANTS, where=nothing, order=key_order(entity), limit=100
-        )
-        assert list(access.page(entity, query)) == []
-        assert (access.keys(entity, query), access.count(entity, query, entity.key[0])) == ((), {})
-        assert access.remove(entity, query) == 0
 
     @each("entity", lambda kit: [entity for entity in kit.module.entities if entity.retention is not None])
     def test_each_row_is_scanned_with_the_instant_by_which_it_expires(
