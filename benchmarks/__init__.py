@@ -1,1 +1,1 @@
-"""Measures copy, verify and single operations against the raw servers and a typical script."""
+"""Measures copy, verify and single operations against the raw servers and a hand-written script."""

@@ -49,22 +49,24 @@ def run_child(
     arguments: Sequence[str],
     *,
     expected: int,
+    program: Sequence[str] = PROGRAM,
     profile: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Child:
-    """Run ``twinstore`` with some arguments and return its JSON output.
+    """Run a program, by default ``twinstore``, with some arguments and return its JSON output.
 
     Args:
         arguments: what follows the name of the program.
         expected: the exit code; any other one ends the benchmark.
+        program: what is started.
         profile: where to write a profile of all its threads, ``None`` for none.
         environment: its environment, ``None`` for the present one.
     """
-    program = PROGRAM if profile is None else (*SAMPLER, str(profile))
+    started = program if profile is None else (*SAMPLER, str(profile))
     used, began = ended_seconds(), perf_counter()
     with (
         subprocess.Popen(
-            [*program, *arguments],
+            [*started, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -75,7 +77,7 @@ def run_child(
         output, complaint = process.communicate()
     seconds = perf_counter() - began
     if process.returncode != expected:
-        raise RuntimeError(f"twinstore {arguments[0]} ended with {process.returncode}:\n{complaint[-2000:]}")
+        raise RuntimeError(f"{arguments[0]} ended with {process.returncode}:\n{complaint[-2000:]}")
     return Child(
         seconds=seconds,
         processor_seconds=ended_seconds() - used,

@@ -17,7 +17,7 @@ from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.postgres_singles import BarePostgres
 from benchmarks.scale import scaling
 from benchmarks.schedule import Case, Group
-from benchmarks.script import typical_script
+from benchmarks.script import SCRIPT, SCRIPT_VERIFY, hand_script
 from benchmarks.singles import TENANT, SingleOperations, single_operations
 from benchmarks.switch import switching
 from benchmarks.tools.group import comparing
@@ -42,14 +42,12 @@ __all__ = [
     "INSERT",
     "RAW_SCAN",
     "ROOFLINE",
-    "SCRIPT",
     "SECOND",
     "TENTH",
     "UNEQUAL",
 ]
 
 ROOFLINE: Final = "COPY, two connections"
-SCRIPT: Final = "typical script"
 FIRST: Final = "first copy"
 BULK_ROLE: Final = "first copy, bulk role"
 SECOND: Final = "second copy, identical"
@@ -68,7 +66,7 @@ def copying(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
     """MongoDB to PostgreSQL."""
     tool = CliCases(databases, options.documents, options.jobs, profile=options.profile)
     databases.empty_postgres()
-    typical_script(databases)
+    hand_script(databases)
     rows = postgres_limits.prebuilt_rows(databases)
     limits = [
         Case(name="MongoDB raw batches", run=partial(mongo_limits.raw_scan, databases.runs())),
@@ -85,7 +83,7 @@ def copying(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
         Case(
             name=SCRIPT,
             prepare=databases.empty_postgres,
-            run=partial(typical_script, databases),
+            run=partial(hand_script, databases),
             against=(ROOFLINE,),
         ),
     ]
@@ -125,13 +123,14 @@ def verifying(databases: BenchmarkDatabases, options: Options) -> Iterator[Group
     """Full content of both sides."""
     tool = CliCases(databases, options.documents, options.jobs, profile=options.profile)
     databases.empty_postgres()
-    typical_script(databases)
+    hand_script(databases)
     databases.vacuum_postgres()
     differences = Differences(databases)
     cases = [
         Case(name="MongoDB raw batches", run=partial(mongo_limits.raw_scan, databases.runs())),
         Case(name=RAW_SCAN, prepare=differences.remove, run=partial(postgres_limits.copy_out, databases)),
-        Case(name=EQUAL, run=partial(tool.verify, EQUAL), against=(RAW_SCAN,)),
+        Case(name=SCRIPT_VERIFY, run=partial(hand_script, databases, "verify")),
+        Case(name=EQUAL, run=partial(tool.verify, EQUAL), against=(RAW_SCAN, SCRIPT_VERIFY)),
         Case(
             name=UNEQUAL,
             prepare=differences.plant,
@@ -147,7 +146,7 @@ def returning(databases: BenchmarkDatabases, options: Options) -> Iterator[Group
     """PostgreSQL to MongoDB."""
     tool = CliCases(databases, options.documents, options.jobs, profile=options.profile)
     databases.empty_postgres()
-    typical_script(databases)
+    hand_script(databases)
     databases.vacuum_postgres()
     documents = mongo_limits.prebuilt_documents(databases.runs())
     insert = partial(mongo_limits.insert_prebuilt, databases.runs(back=True), documents, 2)
@@ -174,7 +173,7 @@ def mongo_singles(databases: BenchmarkDatabases, options: Options) -> Iterator[G
 def postgres_singles(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
     """Single operations on PostgreSQL."""
     databases.empty_postgres()
-    typical_script(databases)
+    hand_script(databases)
     databases.vacuum_postgres()
     with closing(databases.superuser()) as connection:
         keys = connection.execute(KEYS, [TENANT, GET_KEYS])

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.cli_cases import CliCases
 from benchmarks.databases import SOURCE
 from benchmarks.loading import load
-from benchmarks.markdown import head, line
+from benchmarks.markdown import head, line, ratio_text
 from benchmarks.schedule import Case, Group
+from benchmarks.script import SCRIPT, SCRIPT_VERIFY, hand_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ LARGEST: Final = f"{SOURCE}_largest"
 
 @contextmanager
 def scaling(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
-    """Copy there, verify and copy back, at each of some numbers of documents."""
+    """Copy there, verify and copy back, at some numbers of documents, beside the hand-written script."""
     sizes = sorted(options.sizes)
     largest = databases.empty_source(LARGEST)
     load(largest, sizes[-1])
@@ -39,7 +40,13 @@ def scaling(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
         tool = CliCases(source, size, options.jobs, profile=options.profile)
         copy, verify, back = (f"{way}, {size:,}" for way in (COPY, VERIFY, BACK))
         cases += [
+            Case(name=f"{SCRIPT}, {size:,}", prepare=source.empty_postgres, run=partial(hand_script, source)),
             Case(name=copy, prepare=source.empty_postgres, run=partial(tool.copy, copy)),
+            Case(
+                name=f"{SCRIPT_VERIFY}, {size:,}",
+                prepare=source.vacuum_postgres,
+                run=partial(hand_script, source, "verify"),
+            ),
             Case(name=verify, prepare=source.vacuum_postgres, run=partial(tool.verify, verify)),
             Case(name=back, prepare=source.empty_mongo, run=partial(tool.copy_back, back)),
         ]
@@ -51,15 +58,37 @@ def scaling(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
 
 def scale_lines(sizes: Sequence[int], samples: Samples) -> Iterator[str]:
     """Yield a table; times include the start of the process, rates do not."""
-    yield from ["**By number of documents**: medians; times with the start of the process", ""]
-    yield from head(["", "documents", "s", "documents/s", "time for a document, of the smallest", "MB"])
-    for way in (COPY, VERIFY, BACK):
-        smallest = f"{way}, {sizes[0]:,}"
+    yield from ["**By number of documents**: medians; times and the ratio to the script with the start", ""]
+    yield from head(
+        [
+            "",
+            "documents",
+            "s",
+            "CPU s",
+            "documents/s",
+            "time for a document, of the smallest",
+            "of script",
+            "MB",
+        ]
+    )
+    scripts = {COPY: SCRIPT, VERIFY: SCRIPT_VERIFY}
+    for way in (SCRIPT, COPY, SCRIPT_VERIFY, VERIFY, BACK):
         for size in sizes:
             case = f"{way}, {size:,}"
             seconds = samples.middle(case, lambda sample: sample.whole_seconds) or 0.0
-            each = samples.time_ratio(case, smallest).middle
+            used = samples.middle(case, lambda sample: sample.client_seconds) or 0.0
+            each = samples.time_ratio(case, f"{way}, {sizes[0]:,}").middle
+            ratio = samples.whole_ratio(case, f"{scripts[way]}, {size:,}") if way in scripts else None
             peak = samples.peak(case)
-            peak_text = "" if peak is None else f"{peak:.0f}"
-            rate = samples.rate(case).middle
-            yield line([way, f"{size:,}", f"{seconds:.1f}", f"{rate:,.0f}", f"{each:.2f}", peak_text])
+            yield line(
+                [
+                    way,
+                    f"{size:,}",
+                    f"{seconds:.1f}",
+                    f"{used:.1f}",
+                    f"{samples.rate(case).middle:,.0f}",
+                    f"{each:.2f}",
+                    "" if ratio is None else ratio_text(ratio),
+                    "" if peak is None else f"{peak:.0f}",
+                ]
+            )

@@ -128,6 +128,16 @@ class Samples:
         pairs = zip(self.by_case[case], self.by_case[reference], strict=True)
         return Spread.of([sample.rate / other.rate for sample, other in pairs])
 
+    def whole_ratio(self, case: str, reference: str) -> Spread | None:
+        """Return :meth:`ratio` with the start of both processes, ``None`` where one has none."""
+        pairs = list(zip(self.by_case[case], self.by_case[reference], strict=True))
+        known = [
+            (other.whole_seconds / other.units) / (sample.whole_seconds / sample.units)
+            for sample, other in pairs
+            if sample.whole_seconds and other.whole_seconds
+        ]
+        return Spread.of(known) if known else None
+
     def time_ratio(self, case: str, reference: str) -> Spread:
         """Return how many times as long a case takes for a unit as another one, divided round by round."""
         pairs = zip(self.by_case[case], self.by_case[reference], strict=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.cli_cases import CliCases
 from benchmarks.schedule import Case, Group
-from benchmarks.script import typical_script
+from benchmarks.script import hand_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def switching(databases: BenchmarkDatabases, options: Options) -> Iterator[Group
         for way in WAYS
     }
     databases.empty_postgres()
-    typical_script(databases)
+    hand_script(databases)
     cases = []
     for what in ("first copy", "verify", "copy back"):
         for way, tool in tools.items():

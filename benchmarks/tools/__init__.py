@@ -1,1 +1,1 @@
-"""Other tools that move a collection into a table, in addition to the command line and the typical script."""
+"""Other tools that move a collection into a table, beside the command line and the hand-written script."""

@@ -19,7 +19,7 @@ from psycopg import sql
 from benchmarks.cli_cases import CliCases
 from benchmarks.postgres_limits import copy_in, prebuilt_rows
 from benchmarks.schedule import Case, Group, Sample
-from benchmarks.script import typical_script
+from benchmarks.script import SCRIPT, hand_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["comparing"]
 
 OURS: Final = "first copy"
-SCRIPT: Final = "typical script"
 ROOFLINE: Final = "COPY, two connections"
 SLING: Final = "sling_linux_amd64"
 MISSING: Final = (
@@ -68,11 +67,13 @@ def comparing(databases: BenchmarkDatabases, options: Options) -> Iterator[Group
     """Copy MongoDB to PostgreSQL; every rate counts the start of the process."""
     ours = CliCases(databases, options.documents, options.jobs)
     databases.empty_postgres()
-    typical_script(databases)
+    hand_script(databases)
     rows = prebuilt_rows(databases)
     prepare = databases.empty_postgres
     roofline = Case(name=ROOFLINE, prepare=prepare, run=partial(copy_in, databases, rows, 2))
-    script = Case(name=SCRIPT, prepare=prepare, run=partial(typical_script, databases), against=(ROOFLINE,))
+    script = Case(
+        name=SCRIPT, prepare=prepare, run=lambda: _with_start(hand_script(databases)), against=(ROOFLINE,)
+    )
     cases = [roofline, script]
     for tool in tools(databases):
         if find_spec(tool.package) is None:

@@ -59,6 +59,7 @@ from twinstore.access.scope import UNBOUND as UNBOUND
 from twinstore.access.scope import Scope as Scope
 from twinstore.access.scope import count_argument as count_argument
 from twinstore.access.scope import duration_argument as duration_argument
+from twinstore.access.scope import field_argument as field_argument
 from twinstore.access.scope import flag_argument as flag_argument
 from twinstore.access.scope import function_argument as function_argument
 from twinstore.access.scope import id_argument as id_argument
@@ -180,11 +181,13 @@ from twinstore.documents import DocumentView as DocumentView
 from twinstore.documents import DocumentWriter as DocumentWriter
 from twinstore.documents import OneTable as OneTable
 from twinstore.documents import RowLocks as RowLocks
+from twinstore.documents import ScanningUnit as ScanningUnit
 from twinstore.documents import Script as Script
 from twinstore.documents import ScriptInitializer as ScriptInitializer
 from twinstore.documents import SqlText as SqlText
 from twinstore.documents import decode as decode
 from twinstore.documents import encode as encode
+from twinstore.documents import evaluate as evaluate
 from twinstore.documents import row_of_json as row_of_json
 from twinstore.documents import sort_key as sort_key
 from twinstore.ledger import LEDGER_MODULE as LEDGER_MODULE
@@ -510,6 +513,7 @@ __all__: list[str] = [
     "Rule",
     "RunningCall",
     "ScanRow",
+    "ScanningUnit",
     "SchemaPart",
     "SchemaSnapshot",
     "SchemaVersion",
@@ -585,8 +589,10 @@ __all__: list[str] = [
     "each",
     "encode",
     "encode_token",
+    "evaluate",
     "every_row",
     "explain",
+    "field_argument",
     "first_keys",
     "first_readable",
     "flag_argument",

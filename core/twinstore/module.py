@@ -15,6 +15,7 @@ PARTS: Final = (
     "twinstore.plugins.options",
     "twinstore.plugins.modules",
     "twinstore.access.defaults",
+    "twinstore.access.keyed",
     "twinstore.access.paging",
     "twinstore.access.protocol",
     "twinstore.access.query",

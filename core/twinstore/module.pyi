@@ -13,6 +13,7 @@ from twinstore.access.defaults import keys_of as keys_of
 from twinstore.access.defaults import mark_in_batches as mark_in_batches
 from twinstore.access.defaults import matches as matches
 from twinstore.access.defaults import sequence_field as sequence_field
+from twinstore.access.keyed import KeyedRepository as KeyedRepository
 from twinstore.access.paging import Page as Page
 from twinstore.access.paging import SortKey as SortKey
 from twinstore.access.paging import SortValue as SortValue
@@ -53,6 +54,7 @@ from twinstore.access.scope import UNBOUND as UNBOUND
 from twinstore.access.scope import Scope as Scope
 from twinstore.access.scope import count_argument as count_argument
 from twinstore.access.scope import duration_argument as duration_argument
+from twinstore.access.scope import field_argument as field_argument
 from twinstore.access.scope import flag_argument as flag_argument
 from twinstore.access.scope import function_argument as function_argument
 from twinstore.access.scope import id_argument as id_argument
@@ -295,6 +297,7 @@ __all__: list[str] = [
     "KeyPart",
     "KeyRange",
     "KeyType",
+    "KeyedRepository",
     "Kind",
     "Layout",
     "LengthAtMost",
@@ -403,6 +406,7 @@ __all__: list[str] = [
     "every_row",
     "expect",
     "explain",
+    "field_argument",
     "field_types",
     "filled_from",
     "first_broken",

@@ -27,6 +27,7 @@ FILES: Final = {
         "package": "acme_library/__init__.py",
         "plugin": "acme_library/plugin.py",
         "books": "acme_library/books.py",
+        "copies": "acme_library/copies.py",
         "subjects": "acme_library/subjects.py",
         "catalog": "acme_library/catalog.py",
         "repository": "acme_library/repository.py",

@@ -30,8 +30,8 @@ ROOT: Final = SAMPLES.parent
 FOLDER: Final = SAMPLES / "own_module"
 FILES: Final = sorted(FOLDER.rglob("*.py"))
 PACKAGE: Final = FOLDER / "acme_library"
-ROWS: Final = {"acme": 5, "globex": 5, "ddc": 5}
-EQUAL: Final = {"books": 10, "subjects": 5}
+ROWS: Final = {"acme": 5, "globex": 5, "copies": 10, "ddc": 5}
+EQUAL: Final = {"books": 10, "copies": 10, "subjects": 5}
 KIT: Final = ("pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-c", "pyproject.toml")
 # What is planted into the repositories of the sample, and the case that must find it.
 FAULTS: Final = {
@@ -41,13 +41,13 @@ FAULTS: Final = {
         "test_rows_of_another_tenant_do_not_exist",
     ),
     "any text is a key": (
-        '(id_argument(book_id, "book_id"),)',
+        '(field_argument(Book, "id", book_id, "book_id"),)',
         "(book_id,)",
         "test_an_unacceptable_key_is_named_and_refused",
     ),
     "subjects of all schemes are listed": (
-        'where=(Equals("scheme", id_argument(scheme, "scheme")),)',
-        "where=()",
+        'within = ("scheme",)',
+        "within = ()",
         "test_all_pages_make_the_whole_list_in_order",
     ),
 }

@@ -6,8 +6,16 @@ import logging
 
 import pytest
 
-from twinstore.access.scope import UNBOUND, Scope, bound_scope, id_argument, system_scope_openings
+from twinstore.access.scope import (
+    UNBOUND,
+    Scope,
+    bound_scope,
+    field_argument,
+    id_argument,
+    system_scope_openings,
+)
 from twinstore.errors import TenantScopeError, ValidationError
+from twinstore.scheduler import ExecutionLogEntry
 
 
 def test_a_tenant_is_trimmed_and_keeps_its_case() -> None:
@@ -92,3 +100,14 @@ def test_a_bad_argument_is_named_without_its_value() -> None:
     with pytest.raises(ValidationError, match="run_id: Id contains a control character") as caught:
         id_argument("sec\nret", "run_id")
     assert "ret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [1, 2**63 - 1, 7.0])
+def test_an_argument_for_a_field_admits_what_the_field_does(number: int) -> None:
+    assert field_argument(ExecutionLogEntry, "sequence", number, "after") == int(number)
+
+
+@pytest.mark.parametrize("number", [0, 2**63, True, "7"])
+def test_an_argument_that_its_field_refuses_is_named(number: int) -> None:
+    with pytest.raises(ValidationError, match=r"Argument after: .*fits into 64 bits"):
+        field_argument(ExecutionLogEntry, "sequence", number, "after")

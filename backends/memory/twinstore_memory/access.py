@@ -24,7 +24,7 @@ class MemoryAccess(DocumentAccess):
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        rows = self._steps.take(lambda unit: memory(unit).rows(entity, query.scope))
+        rows = self._steps.take(lambda unit: list(memory(unit).visible(entity, query.scope)))
         return dict(Counter(label_of_value(row.value(by)) for row in rows if matches(row, query)))
 
     @override

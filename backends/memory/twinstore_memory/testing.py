@@ -41,7 +41,8 @@ class MemoryProbe(ProbeDefaults, RawProbe):
 
     @override
     def count(self, entity: Entity, tenant_id: str) -> int:
-        return len(MemoryUnit(self._store.begin()).rows(entity, Tenant(tenant_id)))
+        unit = MemoryUnit(self._store.begin())
+        return sum(1 for _ in unit.visible(entity, Tenant(tenant_id)))
 
     @override
     def read(self, entity: Entity, key: Key) -> StoredRow | None:

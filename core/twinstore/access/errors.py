@@ -88,9 +88,9 @@ def lost_race(entity: Entity, key: str, driver: str) -> ConcurrencyError:
 
 
 def duplicate_value(entity: Entity, noun: str, value: str, key: str, driver: str) -> DuplicateError:
-    """Return the error of a unique value, such as a name, that another row of the tenant has."""
+    """Return the error of a unique value, such as a name, that another row has."""
     return DuplicateError(
-        f"The {entity.singular} {noun} {value!r} is taken in this tenant; choose another {noun}.",
+        f"The {entity.singular} {noun} {value!r} is taken; choose another {noun}.",
         **entity.located(key, driver=driver),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import pydantic
@@ -46,6 +46,7 @@ __all__ = [
     "Scope",
     "count_argument",
     "duration_argument",
+    "field_argument",
     "flag_argument",
     "function_argument",
     "id_argument",
@@ -279,6 +280,21 @@ def count_argument(value: int, name: str) -> int:
 def whole_argument(value: int, name: str) -> int:
     """Return a whole number from 0 of at most 64 bits, or raise ``ValidationError`` naming the argument."""
     return adapted(WHOLE_ADAPTER, value, name)
+
+
+def field_argument(cls: type[CanonicalModel], field: str, value: T, name: str) -> T:
+    """Return an argument as a model holds it in a field, or raise ``ValidationError`` naming the argument.
+
+    ``field`` is its Python name; its annotation decides, as in ``cls``.
+    """
+    # Safe, because what a field holds is of the type that it admits.
+    return cast("T", adapted(field_adapter(cls, field), value, name))
+
+
+@cache
+def field_adapter(cls: type[CanonicalModel], field: str) -> TypeAdapter[object]:
+    """Return what validates a field of a model alone."""
+    return TypeAdapter(cls.model_fields[field].rebuild_annotation())
 
 
 def object_argument(value: JsonObject, name: str) -> JsonObject:

@@ -13,7 +13,12 @@ SESSION_OR_UNIT: Final = "This session or unit of work"
 
 
 class UnitState:
-    """Whether a session or unit of work can still be used; shared by the repositories bound to it."""
+    """Whether a session or unit of work can still be used; shared by the repositories bound to it.
+
+    Attributes:
+        closed: it has ended; who ends it sets this.
+        aborted: a store error has made it unusable.
+    """
 
     def __init__(self, *, unbound: bool = False) -> None:
         """Start usable.

@@ -270,6 +270,13 @@ class Entity(Generic[M_co]):
         return self.tenancy.field
 
     @cached_property
+    def is_owned(self) -> bool:
+        """Whether rows belong to tenants, by themselves or through a parent; others have no tenant."""
+        if self.tenancy.kind is TenancyKind.PARENT and self.parent is not None:
+            return self.parent.entity.is_owned
+        return self.tenancy.kind is not TenancyKind.NONE
+
+    @cached_property
     def markers(self) -> tuple[str, ...]:
         """The names of the storage markers."""
         return tuple(marker.name for marker in self.storage)

@@ -274,7 +274,7 @@ def facade_class(protocol: ast.ClassDef, handles: frozenset[str] = frozenset()) 
 def method(node: ast.FunctionDef, handles: frozenset[str]) -> str:
     """Return one awaited method: its signature, the first line of its contract, and the call."""
     summary = (ast.get_docstring(node) or "").partition("\n")[0]
-    positional = [argument.arg for argument in node.args.args[1:]]
+    positional = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)[1:]]
     keywords = [f"{argument.arg}={argument.arg}" for argument in node.args.kwonlyargs]
     call = ", ".join([f"self._sync.{node.name}", *positional, *keywords])
     returns, body = ast.unparse(node.returns or node), f"return await self._threads.run({call})"
@@ -418,7 +418,7 @@ def member(node: ast.FunctionDef) -> str:
         body = f"entered(self._sync.{node.name}(), self._threads)"
     else:
         keywords = [f"{argument.arg}={argument.arg}" for argument in node.args.kwonlyargs]
-        positional = [argument.arg for argument in node.args.args[1:]]
+        positional = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)[1:]]
         call = ", ".join([f"self._sync.{node.name}", *positional, *keywords])
         head = f"    async def {node.name}({ast.unparse(node.args)}) -> {returns}:"
         body = f"await self._threads.run({call})"

@@ -12,7 +12,7 @@ A driver overrides what its store can do in one round trip. Stores with typed co
 
 from __future__ import annotations
 
-from twinstore.documents.access import DocumentAccess, DocumentUnit, RowLocks
+from twinstore.documents.access import DocumentAccess, DocumentUnit, RowLocks, ScanningUnit, evaluate
 from twinstore.documents.backend import DocumentBackend
 from twinstore.documents.bulk import DocumentBulk, DocumentView, DocumentWriter
 from twinstore.documents.one_table import AppliedScript, OneTable, Script, ScriptInitializer, SqlText
@@ -29,11 +29,13 @@ __all__ = [
     "DocumentWriter",
     "OneTable",
     "RowLocks",
+    "ScanningUnit",
     "Script",
     "ScriptInitializer",
     "SqlText",
     "decode",
     "encode",
+    "evaluate",
     "row_of_json",
     "sort_key",
 ]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial, total_ordering
 from heapq import nsmallest
@@ -26,13 +27,13 @@ from typing_extensions import override
 from twinstore.access.defaults import AccessDefaults
 from twinstore.access.errors import duplicate, not_found
 from twinstore.access.protocol import Binding, ServerClock, UniqueKey
-from twinstore.access.query import Query, holds, key_order, query_of_key
+from twinstore.access.query import Query, holds, key_order, label_of_value, query_of_key
 from twinstore.access.retry import retry
 from twinstore.access.unit_state import UnitState
 from twinstore.catalog.conditions import Comparison, Condition, Equals
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind, Tenant
-from twinstore.documents.rows import amended, content, decode, encode, instant, sort_key
+from twinstore.documents.rows import amended, content, decode, encode, instant, key_of, sort_key
 from twinstore.documents.rows import sort_value as part
 from twinstore.errors import ConcurrencyError
 from twinstore.models.canonical import CanonicalModel
@@ -53,6 +54,7 @@ M = TypeVar("M", bound=CanonicalModel)
 T = TypeVar("T")
 # Children are removed in pages of this size, so that a parent with a million of them fits into memory.
 CHILDREN: Final = 500
+COUNTED: Final = 500
 
 
 class DocumentAccess(AccessDefaults):
@@ -153,6 +155,10 @@ class DocumentAccess(AccessDefaults):
             if changed is not None:
                 store(unit, ref.scope, found, encode(ref.entity, changed.model, changed.storage))
         return tuple(old if new is None else new for old, new in zip(before, after, strict=True))
+
+    @override
+    def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
+        return self._steps.take(lambda unit: counted(unit, entity, query, by))
 
     @override
     def amend(self, entity: Entity, query: Query, sets: Values) -> int:
@@ -316,6 +322,18 @@ def check_unique(unit: DocumentUnit, row: DocumentRow) -> None:
             raise duplicate(row.entity, row.key, unit.driver, index, values[-1])
 
 
+def counted(unit: DocumentUnit, entity: Entity, query: Query, by: str) -> dict[str, int]:
+    """Return how many rows all pages of a list have, by a stored value, also of those that form no model."""
+    found: Counter[str] = Counter()
+    query = replace(query, limit=COUNTED, after=None)
+    while True:
+        rows = unit.select(entity, query)
+        found.update(label_of_value(row.value(by)) for row in rows[:COUNTED])
+        if len(rows) <= COUNTED:
+            return dict(found)
+        query = replace(query, after=sort_key(rows[COUNTED - 1], query.order))
+
+
 def amend_first(unit: DocumentUnit, entity: Entity, query: Query, values: Values) -> int:
     """Set fields of the first rows of a list, whatever else they hold; return how many."""
     rows = unit.select(entity, query)[: query.limit]
@@ -445,10 +463,16 @@ class RowLocks(Renewable):
 
     Of two units of callers the first writer wins, so the other one loses at once instead of waiting for a
     lock that it could not use. A call outside a unit waits, and then uses the committed row.
+
+    Attributes:
+        waiting: how many calls wait for a row at the moment; tests may ask.
     """
 
     def __init__(self, driver: str, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
-        """Take the name of the driver, for messages, and how long to wait, in seconds."""
+        """Take the name of the driver, for messages, and how long to wait, in seconds.
+
+        Forked children begin without rights; nothing needs to be registered.
+        """
         self._driver = driver
         self._timeout = timeout
         self.waiting = 0
@@ -563,6 +587,8 @@ class DocumentUnit(ABC):
         A store without locks compares what it holds under the lock of the commit: no case of the kit can act
         in between.
 
+        If it raises, the caller calls :meth:`rollback`.
+
         Raises:
             ConcurrencyError: a row that was held has changed after all, or a unique value was taken.
         """
@@ -579,7 +605,10 @@ class DocumentUnit(ABC):
         return [row.key for row in self.select(entity, query)[: query.limit]]
 
     def part(self) -> AbstractContextManager[object]:
-        """Bound a step whose writes vanish when it fails, in a transaction that the caller will commit."""
+        """Bound a step whose writes vanish when it fails, in a transaction that the caller will commit.
+
+        Every write of a unit from ``DocumentBackend.joined`` happens inside one.
+        """
         return nullcontext()
 
     def get(self, entity: Entity, key: Key, scope: Tenants = ALL_TENANTS) -> DocumentRow | None:
@@ -599,6 +628,58 @@ class DocumentUnit(ABC):
         )
         found = self.select(entity, query)
         return found[0].key if found else None
+
+
+class ScanningUnit(DocumentUnit):
+    """A unit over a store that cannot be asked a query: lists are evaluated over all rows of an entity.
+
+    A driver writes :meth:`rows` and the operations on single rows. An override of :meth:`get` and
+    :meth:`holder`, here scans too, pays where the store finds a row by its key.
+    """
+
+    @abstractmethod
+    def rows(self, entity: Entity) -> Iterable[DocumentRow]:
+        """Return all rows of an entity as the unit sees them, in any order."""
+
+    @override
+    def select(self, entity: Entity, query: Query) -> list[DocumentRow]:
+        return evaluate(self.visible(entity, query.scope), query)
+
+    @override
+    def scan(self, entity: Entity, within: KeyRange, scope: Tenants) -> Iterator[DocumentRow]:
+        return iter(sorted((row for row in self.visible(entity, scope) if covers(within, row)), key=place))
+
+    @override
+    def get(self, entity: Entity, key: Key, scope: Tenants = ALL_TENANTS) -> DocumentRow | None:
+        rows = (row for row in self.rows(entity) if row.key == key and self.is_visible(row, scope))
+        return next(rows, None)
+
+    def visible(self, entity: Entity, scope: Tenants) -> Iterator[DocumentRow]:
+        """Yield the rows that are seen in a scope, in the order of :meth:`rows`."""
+        return (row for row in self.rows(entity) if self.is_visible(row, scope))
+
+    def is_visible(self, row: DocumentRow, scope: Tenants) -> bool:
+        """Whether a row is seen in a scope; one that belongs to its parent, whether that is."""
+        kind, parent = row.entity.tenancy.kind, row.entity.parent
+        if scope is ALL_TENANTS or kind is TenancyKind.NONE:
+            return True
+        if kind is not TenancyKind.PARENT or parent is None:
+            return row.owner == scope
+        return row.parent_key is not None and self.get(parent.entity, row.parent_key, scope) is not None
+
+
+def covers(within: KeyRange, row: DocumentRow) -> bool:
+    """Whether a range covers a row; an unbounded end also covers what cannot be a key."""
+    key = key_of(row)
+    if key is None:
+        return within.upper is None
+    return (within.lower is None or within.lower <= key) and (within.upper is None or key < within.upper)
+
+
+def place(row: DocumentRow) -> tuple[bool, tuple[str | int, ...]]:
+    """Return the place of a row in the order of the keys; what cannot be a key comes last."""
+    key = key_of(row)
+    return (key is None, tuple(map(repr, row.key)) if key is None else key)
 
 
 def scope_of(tenant_id: str | None) -> Tenants:
@@ -623,8 +704,8 @@ def batched(items: Iterator[T], size: int) -> Iterator[list[T]]:
 OrderValue = tuple[int, str | int | datetime]
 
 
-def select(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
-    """Return up to ``limit + 1`` rows of a query, in its order."""
+def evaluate(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
+    """Return the first ``limit + 1`` rows that satisfy a query, in its order; its scope is not looked at."""
     return ordered(rows, query)[: query.limit + 1]
 
 

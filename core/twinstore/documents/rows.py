@@ -134,7 +134,7 @@ def decode(entity: Entity[M], row: DocumentRow, driver: str) -> Row[M]:
 
 
 def row_of_json(entity: Entity, document: str, markers: str, derived: str) -> DocumentRow:
-    """Return a row that a store keeps as three JSON objects, each written by ``jsontext.dumps``.
+    """Return a row that a store keeps as three JSON objects, as ``OneTable.values`` writes them.
 
     An instant in its canonical spelling is an instant again. Another spelling comes from another program: it
     stays text, and bulk reports it as such.

@@ -117,10 +117,11 @@ def repository_classes(spec: ModuleSpec[object]) -> Iterator[type[Repository]]:
 
 
 def protocol_name(repository: type[Repository]) -> str:
-    """Return the name of the Protocol that a repository implements."""
-    return next(
+    """Return the name of the Protocol from which a repository derives, or its own name."""
+    found = (
         base.__name__ for base in repository.__mro__ if is_protocol(base) and base.__name__ != "Protocol"
     )
+    return next(found, repository.__name__)
 
 
 def bound_repository(package: str, name: str, repository: type[Repository], driver: str) -> type[Repository]:

@@ -129,7 +129,7 @@ class ModuleStorage(NotPicklable, ABC, Generic[R_co, S_co]):
         super().__init_subclass__()
         kind: type[object] = cls
         for part in fields(kind) if is_dataclass(kind) else ():
-            if part.name in {*vars(ModuleStorage), "open_units", "sessions"}:
+            if is_part_of_storages(part.name):
                 raise TypeError(
                     f"{cls.__name__}: each storage has a {part.name!r}; name this part of the session "
                     "otherwise"
@@ -380,3 +380,8 @@ class ModuleStorage(NotPicklable, ABC, Generic[R_co, S_co]):
     ) -> None:
         """Close what this storage opened."""
         self.close()
+
+
+def is_part_of_storages(name: str) -> bool:
+    """Whether each storage has an attribute of a name, which no part of a session can have then."""
+    return name in {*vars(ModuleStorage), "open_units", "sessions"}

@@ -21,7 +21,7 @@ from twinstore.testing.calls import (
     touches_of,
     write_calls_of,
 )
-from twinstore.testing.examples import NAME, is_owned
+from twinstore.testing.examples import NAME
 from twinstore.testing.probe import BackendFactory, Deployment
 from twinstore.testing.scalars import EDGE_TEXTS
 from twinstore.testing.workspace import AnyStorage, Workspace
@@ -278,7 +278,7 @@ class BulkCases(Contract):
 
         Rows of tenants are separated by tenant; rows without a tenant get a separate deployment.
         """
-        name = "workspace" if is_owned(entity) else "isolated_workspace"
+        name = "workspace" if entity.is_owned else "isolated_workspace"
         return cast("Workspace", request.getfixturevalue(name))
 
 

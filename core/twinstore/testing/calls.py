@@ -96,8 +96,12 @@ def tenant_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
 
 
 def write_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
-    """Yield the methods that take a model of a tenant, about the keys of another one."""
+    """Yield the methods that take a model of a tenant or a key, about the rows of another one."""
     for item in module.of_tenants:
+        if item.remover is not None and item.remover.returns == "bool":
+            yield TenantCall(
+                f"{item.repository}.{item.remover.name}", partial(remove_stored, item), answer=False
+            )
         if item.writer is not None and item.shares_keys and names_owner(item.entity):
             yield TenantCall(
                 f"{item.repository}.{item.writer}", partial(store_under_existing_key, item), DuplicateError
@@ -107,6 +111,12 @@ def write_calls_of(module: ModuleExamples) -> Iterator[TenantCall]:
 def names_owner(entity: Entity) -> bool:
     """Whether a model says to whom its row belongs."""
     return entity.tenant_field in entity.identity
+
+
+def remove_stored(item: Example, session: object, tenant: str, one_of_each: OneOfEach) -> object:
+    """Remove the row of the other tenant."""
+    assert item.remove is not None
+    return item.remove(session, tenant, one_of_each.rows[item.entity])
 
 
 def store_under_existing_key(item: Example, session: object, tenant: str, one_of_each: OneOfEach) -> object:
@@ -211,7 +221,7 @@ def harmless_steps_of(module: ModuleExamples) -> Iterator[tuple[str, tuple[type[
         for lookup in item.lookups:
             if lookup.required:
                 yield f"absent {item.entity.singular}", (NotFoundError, partial(look_up_absent, item, lookup))
-            elif "str" in lookup.method.kinds:
+            elif lookup.fields:
                 yield (
                     f"argument {item.entity.singular}",
                     (ValidationError, partial(look_up_blank, item, lookup)),
@@ -230,14 +240,9 @@ def look_up_absent(
 def look_up_blank(
     item: Example, lookup: Lookup, session: object, workspace: Workspace, one_of_each: OneOfEach
 ) -> object:
-    """Look for a row by texts that are blank."""
-    stored = one_of_each.value(item.entity)
-
-    def blank(name: str) -> object:
-        value = stored(name)
-        return " " if isinstance(value, str) else value
-
-    return lookup(getattr(session, item.repository), workspace.tenant, blank)
+    """Look for a row by values that are blank."""
+    del one_of_each
+    return lookup(getattr(session, item.repository), workspace.tenant, lambda _: " ")
 
 
 def fatal_steps_of(module: ModuleExamples) -> Iterator[tuple[str, Step]]:

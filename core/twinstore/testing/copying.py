@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError
 from twinstore.ledger import Ledger, RangeTally
-from twinstore.testing.examples import is_owned
 from twinstore.testing.instants import at
 from twinstore.testing.workspace import unique
 
@@ -42,7 +41,7 @@ def ledger_of(storage: AnyStorage) -> Ledger:
 
 def owner_in(entity: Entity, tenant_id: str) -> str | None:
     """Return the tenant by which the rows of an entity are chosen, ``None`` if they belong to no tenant."""
-    return tenant_id if is_owned(entity) else None
+    return tenant_id if entity.is_owned else None
 
 
 def records_of(bulk: BulkPort, entity: Entity, within: KeyRange, tenant_id: str) -> list[Record]:

@@ -10,16 +10,16 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, Union, cast, get_args, get_origin
 
 import pydantic
 from hypothesis import strategies as st
 from pydantic import JsonValue, StringConstraints
 
-from twinstore.catalog.keys import KeyType
 from twinstore.models.canonical import CanonicalModel
-from twinstore.models.fields import NO_CONTROL, NO_NUL, TENANT_PATTERN, SchemaVersion, WholeNumber
-from twinstore.models.shapes import variants_of
+from twinstore.models.fields import INT64_MAX, NO_CONTROL, NO_NUL, TENANT_PATTERN, SchemaVersion, WholeNumber
+from twinstore.models.shapes import Kind, variants_of
 from twinstore.testing import scalars
 
 if TYPE_CHECKING:
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.entity import Entity
 
-__all__ = ["models", "rows", "values"]
+__all__ = ["models", "number_of", "rows", "values"]
 
 M = TypeVar("M", bound=CanonicalModel)
 Drawn = st.SearchStrategy[object]
 
 MOST_ITEMS: Final = 3
+UNIQUE: Final = 128  # characters of a key that no other key shares, which a unique text has
 UNBOUNDED: Final = 40  # characters; a field without a limit is as long in life
 # Patterns that are written for another regular expression engine, or have a strategy that reaches further.
 PATTERNS: Final[Mapping[str, Callable[[int], st.SearchStrategy[str]]]] = {
@@ -47,16 +48,30 @@ PATTERNS: Final[Mapping[str, Callable[[int], st.SearchStrategy[str]]]] = {
 def rows(entity: Entity[M], tenant: str, key: str, **fields: Drawn) -> st.SearchStrategy[M]:
     """Return models of an entity under a tenant and a key; ``fields`` replace what is derived.
 
-    The last text of the key is the one that is given; other parts are drawn like any field.
+    The parent, the last text of the key and unique texts follow from the key that is given; where a key has
+    neither parent nor text, its last number does. Other fields are drawn.
     """
+    names = {wire: shape.name for wire, shape in entity.shapes.items() if wire not in entity.markers}
+    parts = [part.field for part in entity.key_parts if part.field != entity.tenant_field]
+    texts = [wire for wire in parts if entity.known[wire] is Kind.TEXT]
+    above = () if entity.parent is None else (entity.parent.field,)
+    given: dict[str, object] = {index.names[-1]: key[:UNIQUE].strip() for index in entity.uniques}
+    given |= dict.fromkeys((*above, *texts[-1:]) or parts[-1:], key)
+    if entity.tenant_field is not None:
+        given[entity.tenant_field] = tenant
     identity: dict[str, Drawn] = {}
-    owner = entity.tenant_field
-    if owner in entity.identity:
-        identity[entity.identity[owner]] = st.just(tenant)
-    texts = [part.field for part in entity.key_parts if part.type is KeyType.TEXT and part.field != owner]
-    if texts and texts[-1] in entity.identity:
-        identity[entity.identity[texts[-1]]] = st.just(key)
+    for wire in given.keys() & names.keys():
+        if entity.known[wire] is Kind.TEXT:
+            identity[names[wire]] = st.just(given[wire])
+        elif entity.known[wire] is Kind.INTEGER:
+            bounds = bounds_of(entity.model.model_fields[names[wire]].metadata)
+            identity[names[wire]] = st.just(number_of(key, *bounds))
     return models(entity.model, **{**identity, **fields})
+
+
+def number_of(name: str, low: int = 1, high: int = INT64_MAX) -> int:
+    """Return the number of a name between two bounds; other names have other numbers."""
+    return low + int.from_bytes(sha256(name.encode()).digest()) % (high - low + 1)
 
 
 def models(cls: type[M], **fields: Drawn) -> st.SearchStrategy[M]:
@@ -146,7 +161,12 @@ def texts(metadata: Sequence[object]) -> Drawn:
 
 def integers(metadata: Sequence[object]) -> Drawn:
     """Return integers between their bounds, which are 64 bits where none are given."""
-    (bounds,) = [item for item in metadata if isinstance(item, WholeNumber)] or [WholeNumber()]
-    low, high = bounds.minimum, bounds.maximum
+    low, high = bounds_of(metadata)
     edges = [edge for edge in (low, -1, 0, 1, 2**31 - 1, 2**31, 2**53 + 1, high) if low <= edge <= high]
     return st.sampled_from(edges) | st.integers(low, high)
+
+
+def bounds_of(metadata: Sequence[object]) -> tuple[int, int]:
+    """Return the lowest and the highest number that a field admits."""
+    (bounds,) = [item for item in metadata if isinstance(item, WholeNumber)] or [WholeNumber()]
+    return bounds.minimum, bounds.maximum

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 from twinstore.catalog.keys import KeyType
 from twinstore.catalog.row import Row
-from twinstore.catalog.tenancy import TenancyKind
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.shapes import Kind
-from twinstore.testing.drawing import rows
+from twinstore.testing.drawing import number_of, rows
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import EDGE_TEXTS
 from twinstore.testing.signatures import (
@@ -45,7 +44,17 @@ if TYPE_CHECKING:
     from twinstore.testing.signatures import ListMethod, Lookup, Method, Purge, Value
     from twinstore.testing.workspace import Workspace
 
-__all__ = ["NAME", "TIES", "Example", "ModuleExamples", "OneOfEach", "absent_key", "example", "numbered_key"]
+__all__ = [
+    "NAME",
+    "TIES",
+    "Example",
+    "ModuleExamples",
+    "OneOfEach",
+    "absent_key",
+    "example",
+    "number_of",
+    "numbered_key",
+]
 
 # The rows of a number, of which the lists of the kit are made, and keys that no row has.
 
@@ -131,6 +140,7 @@ class Example:
         orders: the order of each list with a page token, by method, such as ``-createdAt id``.
         vary: builds the model of a key and a number for the lists; every :data:`TIES` numbers tie.
         remove: makes a stored row disappear from the lists, where the module can do that.
+        remover: the method behind ``remove``, where it is one that takes the key.
         markers: the storage markers of a model of a tenant.
         drawn: a strategy of models of a tenant and a key, ``None`` where another entity's covers it.
         find: finds the stored row of a model of a tenant through a session, where no method of the repository
@@ -150,6 +160,7 @@ class Example:
     orders: Mapping[str, str]
     vary: Vary[CanonicalModel]
     remove: Remove[object, CanonicalModel] | None
+    remover: Method | None
     markers: Markers[CanonicalModel]
     drawn: Draw[CanonicalModel] | None
     find: Find[object, CanonicalModel] | None
@@ -211,7 +222,7 @@ class Example:
     @property
     def is_owned(self) -> bool:
         """Whether rows belong to tenants, by themselves or through a parent; others have no tenant."""
-        return is_owned(self.entity)
+        return self.entity.is_owned
 
     @property
     def shares_keys(self) -> bool:
@@ -251,13 +262,6 @@ class Example:
         return {number: self.vary(tenant, numbered_key(tenant, number), number) for number in numbers}
 
 
-def is_owned(entity: Entity) -> bool:
-    """Whether the rows of an entity belong to tenants."""
-    if entity.tenancy.kind is TenancyKind.PARENT and entity.parent is not None:
-        return is_owned(entity.parent.entity)
-    return entity.tenancy.kind is not TenancyKind.NONE
-
-
 def example(
     *,
     entity: Entity[M],
@@ -284,10 +288,9 @@ def example(
     writer = store if isinstance(store, str) else None
     if isinstance(store, str):
         store = stored_by(attribute, named(protocol, store))
-    if isinstance(remove, str):
-        remove = removed_by(
-            entity, attribute, named(protocol, remove), markers or no_markers, parameter_values
-        )
+    remover = named(protocol, remove) if isinstance(remove, str) else None
+    if remover is not None:
+        remove = removed_by(entity, attribute, remover, markers or no_markers, parameter_values)
     return Example(
         entity=entity,
         protocol=protocol,
@@ -299,6 +302,7 @@ def example(
         orders=orders,
         vary=vary or varied(entity, small, orders),
         remove=cast("Remove[object, CanonicalModel] | None", remove),
+        remover=remover,
         markers=cast("Markers[CanonicalModel]", markers or no_markers),
         drawn=cast("Draw[CanonicalModel] | None", partial(rows, entity) if drawn == "derived" else drawn),
         find=cast("Find[object, CanonicalModel] | None", find),

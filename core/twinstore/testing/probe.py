@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-import pydantic
-from pydantic import TypeAdapter
-
+from twinstore.access.scope import field_argument
 from twinstore.catalog.entity import Layout
+from twinstore.errors import ValidationError
 from twinstore.models.shapes import Kind
 
 if TYPE_CHECKING:
@@ -303,9 +302,8 @@ def _spots_in(entity: Entity, shape: FieldShape, content: str) -> Iterator[Break
 
 def _admits(entity: Entity, shape: FieldShape, content: str) -> bool:
     """Whether the annotation of a text admits a value."""
-    info = entity.model.model_fields[shape.name]
     try:
-        TypeAdapter[object](info.rebuild_annotation()).validate_python(content)
-    except pydantic.ValidationError:
+        field_argument(entity.model, shape.name, content, shape.name)
+    except ValidationError:
         return False
     return True

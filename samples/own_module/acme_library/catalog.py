@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from acme_library.books import Book
+from acme_library.copies import Copy
 from acme_library.subjects import Subject
-from twinstore.module import Entity, Index, IsPresent, Module, Retention, StoreKind, Tenancy, int64, text
+from twinstore.module import (
+    Entity,
+    Index,
+    IsPresent,
+    Module,
+    Parent,
+    Retention,
+    StoreKind,
+    Tenancy,
+    int64,
+    text,
+)
 
 BOOKS: Final = Entity(
     name="books",
@@ -29,6 +41,17 @@ BOOKS: Final = Entity(
     retention=Retention(field="goneAt", option="keep_days"),
     dated="boughtAt",
 )
+COPIES: Final = Entity(
+    name="copies",
+    singular="copy",
+    module="library",
+    model=Copy,
+    key_parts=(text("bookId"), int64("number")),
+    tenancy=Tenancy.through_parent(),
+    parent=Parent(entity=BOOKS, field="bookId"),
+    group="books",
+    indexes=(Index(fields=("tag",), name="tag", unique=True, noun="tag"),),
+)
 SUBJECTS: Final = Entity(
     name="subjects",
     singular="subject",
@@ -39,4 +62,4 @@ SUBJECTS: Final = Entity(
     group="subjects",
 )
 
-LIBRARY: Final = Module(name="library", entities=(BOOKS, SUBJECTS))
+LIBRARY: Final = Module(name="library", entities=(BOOKS, COPIES, SUBJECTS))

@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from acme_library.books import Book
-from acme_library.catalog import BOOKS, LIBRARY, SUBJECTS
-from acme_library.repository import Repositories, books_query, subjects_query
+from acme_library.catalog import BOOKS, COPIES, LIBRARY, SUBJECTS
+from acme_library.copies import Copy
+from acme_library.repository import Repositories, Subjects, books_query
 from acme_library.storage import LibrarySession, LibraryStorage
 from acme_library.subjects import Subject
 from twinstore.module import (
+    NO_TENANT,
     Cutoffs,
     Entity,
     ListedRow,
@@ -53,7 +55,7 @@ class LibraryLists:
                 side.subjects.list("ddc", limit=self._page, page_token=token), subject_row
             ),
             (SUBJECTS.name,),
-            stored=StoredList(SUBJECTS, subjects_query("ddc", self._page), subject_row),
+            stored=StoredList(SUBJECTS, Subjects.query(NO_TENANT, "ddc", limit=self._page), subject_row),
         )
 
     def _book(self, book: Book) -> ListedRow | None:
@@ -71,6 +73,7 @@ def trial_rows(tenant: str) -> Iterator[tuple[Entity, Row]]:
     """Return a row of each entity, which `twinstore smoke` inserts, finds and removes."""
     now = datetime.now(UTC).replace(microsecond=0)
     yield BOOKS, Row(Book(id=tenant, tenant_id=tenant, title="On stores", bought_at=now))
+    yield COPIES, Row(Copy(book_id=tenant, number=1, tag=tenant))
     yield SUBJECTS, Row(Subject(scheme=tenant, number=510, title="Mathematics"))
 
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Self
 
 from typing_extensions import override
 
 from acme_library.books import Book, BookRepository
-from acme_library.catalog import BOOKS, SUBJECTS
+from acme_library.catalog import BOOKS, COPIES, SUBJECTS
+from acme_library.copies import Copy, CopyRepository
 from acme_library.subjects import Subject, SubjectRepository
 from twinstore.module import (
-    NO_TENANT,
     Access,
-    Equals,
+    KeyedRepository,
     Page,
     Query,
     Repository,
     Row,
     SortKey,
     Tenants,
+    UniqueKey,
     build_query,
-    count_argument,
-    id_argument,
+    field_argument,
 )
 
 LATEST: Final = (SortKey("boughtAt", descending=True, time=True), SortKey("id"))
-BY_NUMBER: Final = (SortKey("number", number=True),)
 LONGEST_PAGE: Final = 200
 
 
@@ -43,21 +42,6 @@ def books_query(scope: Tenants, limit: int, page_token: str | None = None) -> Qu
     )
 
 
-def subjects_query(scheme: str, limit: int, page_token: str | None = None) -> Query:
-    """Return the query of ``SubjectRepository.list``."""
-    found = build_query(
-        SUBJECTS.name,
-        scope=NO_TENANT,
-        where=(Equals("scheme", id_argument(scheme, "scheme")),),
-        order=BY_NUMBER,
-        limit=limit,
-        maximum=LONGEST_PAGE,
-        page_token=page_token,
-    )
-    # All tenants share the list: the page names a row that cannot be read, and shows the others.
-    return replace(found, skips_undecodable=True)
-
-
 class Books(Repository, BookRepository):
     """Implements BookRepository."""
 
@@ -68,29 +52,29 @@ class Books(Repository, BookRepository):
 
     @override
     def get(self, tenant_id: str, book_id: str) -> Book | None:
-        return self._get(BOOKS, self._admit(tenant_id), (id_argument(book_id, "book_id"),))
+        return self._get(BOOKS, self._admit(tenant_id), (field_argument(Book, "id", book_id, "book_id"),))
 
     @override
     def list(self, tenant_id: str, *, limit: int = 50, page_token: str | None = None) -> Page[Book]:
         return self._page(BOOKS, books_query(self._admit(tenant_id), limit, page_token))
 
 
-class Subjects(Repository, SubjectRepository):
+class Copies(KeyedRepository[Copy], CopyRepository):
+    """Implements CopyRepository."""
+
+    entity = COPIES
+
+    @override
+    def get_by_tag(self, tenant_id: str, tag: str) -> Copy | None:
+        key = UniqueKey(COPIES.unique("tag"), (field_argument(Copy, "tag", tag, "tag"),))
+        return self._get(COPIES, self._admit(tenant_id), key)
+
+
+class Subjects(KeyedRepository[Subject], SubjectRepository):
     """Implements SubjectRepository."""
 
-    @override
-    def put(self, subject: Subject) -> Subject:
-        subject = self._model(subject, Subject, "subject")
-        return self._access.put(SUBJECTS, self._admit_system("subjects"), Row(subject)).model
-
-    @override
-    def get(self, scheme: str, number: int) -> Subject | None:
-        key = (id_argument(scheme, "scheme"), count_argument(number, "number"))
-        return self._get(SUBJECTS, NO_TENANT, key)
-
-    @override
-    def list(self, scheme: str, *, limit: int = 50, page_token: str | None = None) -> Page[Subject]:
-        return self._page(SUBJECTS, subjects_query(scheme, limit, page_token))
+    entity = SUBJECTS
+    within = ("scheme",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +82,10 @@ class Repositories:
     """All repositories of the library."""
 
     books: Books
+    copies: Copies
     subjects: Subjects
 
     @classmethod
     def over(cls, access: Access) -> Self:
         """Return the repositories that share an access."""
-        return cls(books=Books(access), subjects=Subjects(access))
+        return cls(books=Books(access), copies=Copies(access), subjects=Subjects(access))

@@ -7,32 +7,26 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from acme_library.books import BookRepository
+from acme_library.copies import CopyRepository
 from acme_library.repository import Repositories
 from acme_library.subjects import SubjectRepository
 from twinstore.module import ModuleStorage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LibrarySession:
     """The repositories, bound to one session or unit of work, or unbound."""
 
     books: BookRepository
+    copies: CopyRepository
     subjects: SubjectRepository
 
 
-class LibraryStorage(ModuleStorage[Repositories, LibrarySession]):
-    """What a host holds of the library."""
+class LibraryStorage(ModuleStorage[Repositories, LibrarySession], LibrarySession):
+    """The same, unbound, and what opens sessions and units of work."""
 
     @override
     def session_over(self, repositories: Repositories, *, in_unit: bool = False) -> LibrarySession:
-        return LibrarySession(books=repositories.books, subjects=repositories.subjects)
-
-    @property
-    def books(self) -> BookRepository:
-        """Books."""
-        return self.unbound.books
-
-    @property
-    def subjects(self) -> SubjectRepository:
-        """Subjects."""
-        return self.unbound.subjects
+        return LibrarySession(
+            books=repositories.books, copies=repositories.copies, subjects=repositories.subjects
+        )

@@ -18,7 +18,7 @@ class Subject(CanonicalModel):
 class SubjectRepository(Protocol):
     """Subjects, which all tenants share: everybody reads them, and system scope writes them."""
 
-    def put(self, subject: Subject) -> Subject:
+    def put(self, subject: Subject, /) -> Subject:
         """Store a subject, or replace the one of its number. Repeated call: the same. Atomic.
 
         Raises:
@@ -26,10 +26,10 @@ class SubjectRepository(Protocol):
         """
         ...
 
-    def get(self, scheme: str, number: int) -> Subject | None:
+    def get(self, scheme: str, number: int, /) -> Subject | None:
         """Return one subject. Absent: ``None``."""
         ...
 
-    def list(self, scheme: str, *, limit: int = 50, page_token: str | None = None) -> Page[Subject]:
+    def list(self, scheme: str, /, *, limit: int = 50, page_token: str | None = None) -> Page[Subject]:
         """Return a page of the subjects of a scheme. Order: by number. At most 200."""
         ...

@@ -9,13 +9,22 @@ import pytest
 
 from acme_library.aio import AsyncLibraryStorage
 from acme_library.books import Book
+from acme_library.copies import Condition, Copy, Shelf
 from acme_library.storage import LibraryStorage
 from acme_library.subjects import Subject
-from twinstore import TenantScopeError, ValidationError, aio, open_storage
+from twinstore import DuplicateError, NotFoundError, TenantScopeError, ValidationError, aio, open_storage
 from twinstore.observing import Counters
 
 NOON = datetime(2025, 10, 26, 12, tzinfo=UTC)
 BOOK = Book(id="b-1", tenant_id="acme", title="On stores", bought_at=NOON)
+COPY = Copy(
+    book_id="b-1",
+    number=2**62,
+    tag="04:A2",
+    condition=Condition.WORN,
+    shelf=Shelf(room="South", number=7),
+    notes={"gift of": ["Ada", "Grace"]},
+)
 MATHEMATICS = Subject(scheme="ddc", number=510, title="Mathematics")
 
 
@@ -63,6 +72,19 @@ def test_a_tenant_reads_subjects_in_its_unit_but_writes_none(library: LibrarySto
         assert unit.books.get("acme", BOOK.id) == BOOK
         with pytest.raises(TenantScopeError):
             unit.subjects.put(MATHEMATICS)
+
+
+def test_a_copy_is_found_by_its_tag_which_no_other_has(library: LibraryStorage) -> None:
+    library.books.put(BOOK)
+    stored = library.copies.put("acme", COPY)
+    assert library.copies.get_by_tag("acme", "04:A2") == stored == COPY
+    assert library.copies.get_by_tag("globex", "04:A2") is None
+    with pytest.raises(DuplicateError, match="tag '04:A2' is taken"):
+        library.copies.put("acme", COPY.evolve(number=2))
+    with pytest.raises(NotFoundError, match="book 'b-2' does not exist"):
+        library.copies.put("acme", COPY.evolve(book_id="b-2", tag="04:A3"))
+    assert [*library.copies.list("acme", "b-1")] == [COPY]
+    assert [library.copies.delete("acme", "b-1", COPY.number) for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize("number", [-1, 2**31, True])

@@ -111,7 +111,7 @@ class MongoProbe(ProbeDefaults):
         if entity.parent is None:
             return {}
         above = entity.parent.entity
-        name = "_id" if above.single_key == above.document_id else above.key[0]
+        name = "_id" if above.document_id == above.key[0] else above.key[0]
         parents = self._of(above).find(self._owned(above, tenant_id), {name: 1})
         return {entity.parent.field: {"$in": [parent[name] for parent in parents]}}
 

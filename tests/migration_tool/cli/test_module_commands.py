@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -197,6 +199,79 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield package
     for name in [name for name in sys.modules if name.partition(".")[0] == "checked_out_library"]:
         del sys.modules[name]
+
+
+class TestNewModule:
+    def test_a_new_module_is_formatted_and_its_migrations_and_classes_follow(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        project = self.project("cellar", tmp_path, capsys, monkeypatch)
+        for command in (
+            ("migration", "cellar", "create_cellar"),
+            ("aio", "cellar"),
+            ("aio", "cellar", "--check"),
+        ):
+            answer = invoke(capsys, "dev", *command)
+            assert answer.code == 0, answer.err
+        assert "wine_lists_tenant_created" in next(project.rglob("*.sql")).read_text()
+        ruff = [sys.executable, "-m", "ruff", "format", "--check", str(project)]
+        assert subprocess.run(ruff, check=False).returncode == 0
+
+    @pytest.mark.long
+    def test_its_kit_passes(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        project = self.project("pantry", tmp_path, capsys, monkeypatch)
+        kit = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            "pyproject.toml",
+        ]
+        environment = {**os.environ, "PYTHONPATH": f"{project}{os.pathsep}{tmp_path / 'pantry-module'}"}
+        done = subprocess.run(kit, cwd=project, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:]
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            (("scheduler", "--entity", "run"), "The module scheduler is installed already"),
+            (("json", "--entity", "note"), "There is a package json already"),
+            (("Notes", "--entity", "note"), "A module cannot be called 'Notes'"),
+            (("class", "--entity", "note"), "A module cannot be called 'class'"),
+            (("notes", "--entity", "class"), "An entity cannot be called 'class'"),
+            (("notes", "--entity", "session"), "An entity cannot be called 'session'"),
+            (("notes", "--entity", "page"), "An entity cannot be called 'page'"),
+            (("notes", "--entity", "note", "--entity", "notes"), "Two classes would be called Notes"),
+            (("full", "--entity", "note"), "full exists; choose another name"),
+        ],
+        ids=" ".join,
+    )
+    def test_a_name_that_cannot_be_used_writes_nothing(
+        self, given: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "full").mkdir()
+        answer = invoke(capsys, "dev", "new", "module", *given, "--out", tmp_path)
+        assert (answer.code, message in answer.err) == (2, True), answer.err
+        assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+    def project(
+        self, name: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> Path:
+        """Write a project of two entities and install it as it is; each test imports another one."""
+        entities = ("--entity", "wine", "--entity", "wine_list")
+        answer = invoke(capsys, "dev", "new", "module", name, *entities, "--out", folder)
+        assert answer.code == 0, answer.err
+        points = {"twinstore.modules": {name: f"{name}.plugin:PLUGIN"}}
+        install_distribution(monkeypatch, folder, f"{name}-module", points)
+        monkeypatch.syspath_prepend(str(folder / name))
+        return folder / name
 
 
 class TestMigrations:

@@ -57,10 +57,11 @@ SELECT {staged_key}, {missing}
   FROM {stage} AS staged LEFT JOIN {table} AS stored ON ({stored_key}) = ({staged_key})
  WHERE ({stored_values}) IS DISTINCT FROM ({staged_values})
 """
-# New rows are inserted, and rows that exist stay. The answer is the number of new ones by the tenant that
-# they name, and in a row with three values how many exist and how many of these have other content: to
-# compare afterwards would compare also what was inserted.
-INSERT_NEW: Final = """
+# New rows are inserted, and rows that exist stay or become equal to the staged ones. Which is which, is known
+# before anything is written: to compare afterwards would compare also what was inserted. The answer is the
+# number of new ones by the tenant that they name, the number of rows that exist and of those with other
+# content, and the keys of what was overwritten.
+PROBED: Final = """
 WITH probed AS MATERIALIZED (
     SELECT {staged_columns}, {missing} AS twinstore_missing,
            NOT ({missing}) AND ({stored_values}) IS DISTINCT FROM ({staged_values}) AS twinstore_other
@@ -68,18 +69,18 @@ WITH probed AS MATERIALIZED (
 ), written AS (
     INSERT INTO {table} ({columns}) SELECT {columns} FROM probed WHERE twinstore_missing
     ON CONFLICT ({key}) DO NOTHING RETURNING {tenant} AS tenant
-)
-SELECT tenant, count(*), NULL FROM written GROUP BY tenant
+)"""
+COUNTED: Final = """
+SELECT tenant, count(*), NULL::bigint, {no_key} FROM written GROUP BY tenant
 UNION ALL
-SELECT NULL, count(*), count(*) FILTER (WHERE twinstore_other) FROM probed WHERE NOT twinstore_missing
+SELECT NULL, count(*), count(*) FILTER (WHERE twinstore_other), {no_key}
+  FROM probed WHERE NOT twinstore_missing
 """
-# Stored rows with other content become equal to the staged ones; the answer is their keys.
-OVERWRITE: Final = """
-UPDATE {table} AS stored SET ({columns}) = ROW({staged_columns}){version}
-  FROM {stage} AS staged
- WHERE ({stored_key}) = ({staged_key}) AND ({stored_values}) IS DISTINCT FROM ({staged_values})
-RETURNING {staged_key}
-"""
+CHANGED: Final = """, changed AS (
+    UPDATE {table} AS stored SET ({columns}) = ROW({staged_columns}){version} FROM probed AS staged
+     WHERE ({stored_key}) = ({staged_key}) AND twinstore_other RETURNING {staged_key}
+)"""
+OVERWRITTEN: Final = "UNION ALL SELECT NULL, NULL, NULL, {key} FROM changed"
 # Stored rows with other content give up their unique values: by a change, or where no text can be changed by
 # going. Not so where other tables refer to this one, because their rows would go too.
 PARK: Final = """
@@ -149,9 +150,6 @@ class Merged:
 
     written: Mapping[str, int]
     others: Sequence[Values]
-
-
-NOTHING_NEW: Final = Merged({}, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,11 +226,9 @@ class Stage:
         if presence is Presence.NONE:
             self._connection.execute(self._statements.insert_all)
             return Merged(rows.owners(), ())
-        if presence is Presence.ALL:
+        if presence is Presence.ALL and not overwrite:
             found = self._connection.execute(self._statements.compare).fetchall()
-            if not found:
-                return NOTHING_NEW
-            if not overwrite and not any(missing for *_, missing in found):
+            if not any(missing for *_, missing in found):
                 return Merged({}, self._keys(key for *key, _ in found))
         return self._merge(len(rows), overwrite=overwrite)
 
@@ -271,28 +267,21 @@ class Stage:
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
         written: Counter[str] = Counter()
         others: dict[Values, None] = {}
+        statement = self._statements.overwrite if overwrite else self._statements.insert_new
         for _ in range(MERGES):
-            found = self._connection.execute(self._statements.insert_new).fetchall()
-            new = self._table.labelled((tenant, number) for tenant, number, other in found if other is None)
-            done = sum(number - other for _, number, other in found if other is not None) + sum(new.values())
+            found = self._connection.execute(statement).fetchall()
+            new = self._table.labelled((tenant, n) for tenant, n, other, *_ in found if n and other is None)
+            equal = sum(number - other for _, number, other, *_ in found if other is not None)
+            overwritten = self._keys(key for _, number, _, *key in found if number is None)
             written.update(new)
-            if overwrite and done < staged:
-                overwritten = self._keys(self._connection.execute(self._statements.overwrite).fetchall())
-                others.update(dict.fromkeys(overwritten))
-                done += len(overwritten)
-            # Each row is new or equal, and none is both. A row that was equal until another transaction
-            # changed it is overwritten, and would count in place of one that was deleted.
-            if done == staged and not others:
-                return Merged(written, ())
+            others.update(dict.fromkeys(overwritten))
+            done = equal + sum(new.values()) + len(overwritten)
+            if done == staged:
+                return Merged(written, [*others])
             # Otherwise some differ, or were written concurrently; each statement sees committed changes.
             changed = self._connection.execute(self._statements.compare).fetchall()
-            if not any(missing for *_, missing in changed):
-                if not overwrite or not changed:
-                    return Merged(written, [*others, *self._keys(key for *key, _ in changed)])
-                # All were written. Any difference now comes from a trigger of the database, or from a later
-                # write of another transaction.
-                if done >= staged:
-                    return Merged(written, [*others])
+            if not changed or not (overwrite or any(missing for *_, missing in changed)):
+                return Merged(written, [*others, *self._keys(key for *key, _ in changed)])
         raise ConcurrencyError(
             f"Rows of {self._table.entity.name} were changed or removed again and again while they were "
             "written; repeat the range.",
@@ -332,8 +321,8 @@ def statements_of(table: Table) -> Statements:
         last=rendered(LAST),
         insert_all=rendered(INSERT_ALL),
         compare=rendered(COMPARE),
-        insert_new=rendered(INSERT_NEW),
-        overwrite=rendered(OVERWRITE),
+        insert_new=rendered(PROBED + COUNTED),
+        overwrite=rendered(PROBED + CHANGED + COUNTED + OVERWRITTEN),
         displace=rendered(PARK if parked_columns(table.entity) else DISPLACE),
     )
 
@@ -349,6 +338,7 @@ def names(table: Table) -> dict[str, sql.Composable]:
         "tenant": table.tenant_expression,
         "stored_key": listed(table.key, STORED),
         "staged_key": listed(table.key, STAGED),
+        "no_key": sql.SQL(", ").join(sql.SQL("NULL::" + column.sql_type) for column in table.key),
         "staged_columns": listed(table.columns, STAGED),
         "stored_values": compared(table, STORED),
         "staged_values": compared(table, STAGED),

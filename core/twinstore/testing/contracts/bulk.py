@@ -29,7 +29,7 @@ from twinstore.testing.copying import (
     tally_of,
     write_all,
 )
-from twinstore.testing.examples import absent_key, is_owned
+from twinstore.testing.examples import absent_key
 from twinstore.testing.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class BulkContract(BulkCases, capability="bulk"):
         workspace, bulk = of_two_tenants, of_two_tenants.storage.bulk
         assert counts_when_empty[entity.name] == {}
         counts = bulk.counts(entity)
-        if not is_owned(entity):
+        if not entity.is_owned:
             assert counts == {label_of(NO_TENANT): workspace.count(entity)}
             return
         if entity.tenancy.kind is TenancyKind.PARENT:

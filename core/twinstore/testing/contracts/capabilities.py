@@ -20,7 +20,7 @@ from twinstore.plugins.drivers import list_backends, load_backend
 from twinstore.plugins.settings import BackendSettings
 from twinstore.testing.base import USES, Contract, assert_refused, needs, of_tenants, where
 from twinstore.testing.entities import by_access
-from twinstore.testing.examples import absent_key, is_owned
+from twinstore.testing.examples import absent_key
 from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class CapabilitiesContract(Contract):
             return rows
 
         entity = self.module.entities[0]
-        owner: Tenants = Tenant(workspace.tenant) if is_owned(entity) else NO_TENANT
+        owner: Tenants = Tenant(workspace.tenant) if entity.is_owned else NO_TENANT
         ref = Ref(entity, owner, absent_key(entity))
         instant = at(0.007)  # of milliseconds, because the clock of the client is passed on as it is
         with workspace.deployment.open_module(

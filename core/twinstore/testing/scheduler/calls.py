@@ -194,7 +194,6 @@ JOB_CALLS: Final = (
         (False,),
     ),
     called("policy_jobs.count_by_status", lambda s, t, _: s.policy_jobs.count_by_status(t), {}),
-    called("policy_jobs.delete", lambda s, t, h: s.policy_jobs.delete(t, h.job.id), answer=False),
     called(
         "policy_run_service.enqueue",
         lambda s, t, h: (
@@ -259,11 +258,6 @@ TENANT_CALLS: Final = (
         "impact_snapshots.get_latest_by_selector",
         lambda s, t, _: s.impact_snapshots.get_latest_by_selector(t, make_selector()),
         None,
-    ),
-    called(
-        "impact_snapshots.delete",
-        lambda s, t, h: s.impact_snapshots.delete(t, h.snapshot.snapshot_id or ""),
-        answer=False,
     ),
     called(
         "impact_snapshots.purge_generated",
@@ -446,7 +440,6 @@ GRAPH_JOB_CALLS: Final = (
         NotFoundError,
     ),
     called("graph_jobs.count_by_status", lambda s, t, _: s.graph_jobs.count_by_status(t), {}),
-    called("graph_jobs.delete", lambda s, t, h: s.graph_jobs.delete(t, h[GRAPH_JOBS].id), answer=False),
     called("graph_job_store.add", lambda s, t, h: s.graph_job_store.add(job_of(h, t)), DuplicateError),
     called(
         "graph_job_store.update",

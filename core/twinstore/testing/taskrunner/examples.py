@@ -94,7 +94,7 @@ def store_artifact(session: Session, tenant: str, artifact: PackRunArtifact) -> 
 def pending_artifacts(tenant: str, key: str) -> SearchStrategy[PackRunArtifact]:
     """Return records that may be written whatever their fields hold."""
     status = st.just(PackArtifactStatus.PENDING)
-    return rows(PACK_ARTIFACTS, tenant, key, run_id=st.just(key), status=status)
+    return rows(PACK_ARTIFACTS, tenant, key, status=status)
 
 
 def store_approval(session: Session, tenant: str, approval: PackRunApproval) -> PackRunApproval:
@@ -106,7 +106,7 @@ def store_approval(session: Session, tenant: str, approval: PackRunApproval) -> 
 
 def drawn_approvals(tenant: str, key: str) -> SearchStrategy[PackRunApproval]:
     """Return approvals that wait, and such that are decided."""
-    make = partial(rows, PACK_RUN_APPROVALS, tenant, key, run_id=st.just(key), tenant_id=st.just(tenant))
+    make = partial(rows, PACK_RUN_APPROVALS, tenant, key, tenant_id=st.just(tenant))
     decided = st.sampled_from(list(PackApprovalStatus)[1:])
     return make(**UNDECIDED) | make(status=decided, actor_id=values(Actor), completed_at=scalars.instants())
 

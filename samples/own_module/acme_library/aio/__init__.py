@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from acme_library.aio.books import AsyncBookRepository
+from acme_library.aio.copies import AsyncCopyRepository
 from acme_library.aio.subjects import AsyncSubjectRepository
 from acme_library.storage import LibrarySession
 from twinstore.aio.storage import AsyncModuleStorage
@@ -14,7 +15,13 @@ if TYPE_CHECKING:
     from twinstore.aio.calls import CallThreads, SharedThreads
 
 
-__all__ = ["AsyncBookRepository", "AsyncLibrarySession", "AsyncLibraryStorage", "AsyncSubjectRepository"]
+__all__ = [
+    "AsyncBookRepository",
+    "AsyncCopyRepository",
+    "AsyncLibrarySession",
+    "AsyncLibraryStorage",
+    "AsyncSubjectRepository",
+]
 
 
 class AsyncLibrarySession:
@@ -23,6 +30,7 @@ class AsyncLibrarySession:
     def __init__(self, session: LibrarySession, threads: CallThreads) -> None:
         """Take the synchronous session and the threads to call it in."""
         self.books = AsyncBookRepository(session.books, threads)
+        self.copies = AsyncCopyRepository(session.copies, threads)
         self.subjects = AsyncSubjectRepository(session.subjects, threads)
 
 

@@ -20,6 +20,7 @@ from twinstore.plugins.modules import complete_modules, module_spec
 from twinstore.plugins.statements import statements_file, statements_of
 from twinstore_backfill.cli.invocation import CommandGroup, common
 from twinstore_backfill.cli.options import Backend
+from twinstore_backfill.new_module import new_module
 from twinstore_backfill.process.messages import warn
 from twinstore_backfill.stores import Store, open_store
 
@@ -27,15 +28,41 @@ WORDS: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 NUMBER: Final = re.compile(r"(\d{3})_.+")
 # Those from 100 on run only when an operator asks for them.
 RELEASES: Final = 100
+NEXT: Final = """\
+  cd {path}
+  pip install --editable '.[test]'
+  twinstore dev migration {name} create_{name}
+  twinstore dev aio {name}
+  pytest"""
 
 app = typer.Typer(
     cls=CommandGroup, help="Tools for the author of a module, in a checkout of it.", no_args_is_help=True
 )
 
 
+new = typer.Typer(cls=CommandGroup, help="Begin a project.", no_args_is_help=True)
+app.add_typer(new, name="new")
+
+
 @app.callback()
+@new.callback()
 def commands() -> None:
     """Keep the group a group."""
+
+
+@new.command("module")
+def first_module(
+    name: Annotated[str, typer.Argument(help="Name of module and package, such as notes.")],
+    entity: Annotated[list[str], typer.Option("--entity", help="One of its rows, such as note. Repeatable.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder in which the project is created.")] = Path(),
+) -> None:
+    """Write a module that stores entities of a tenant by id: a project with its tests."""
+    files = new_module(name, entity, out)
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    typer.echo(f"Wrote {len(files)} files in {out / name}. Change the models, then run:")
+    typer.echo(NEXT.format(path=out / name, name=name))
 
 
 @app.command()
