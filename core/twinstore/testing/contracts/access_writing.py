@@ -151,6 +151,13 @@ class AccessInsertContract(AccessCases):
             row = NOTE.row(dataset, 0, title="one title", batch=workspace.batch)
             assert workspace.access.insert(NOTES, dataset.owner, row) == row
 
+    def test_neither_another_case_nor_an_archived_row_takes_a_unique_value(
+        self, workspace: AccessWorkspace
+    ) -> None:
+        for number, title in ((0, "one title"), (3, "One Title"), (2, "one title")):
+            row = NOTE.row(workspace.dataset, number, title=title)
+            assert workspace.access.insert(NOTES, workspace.dataset.owner, row) == row
+
     def test_a_unique_value_without_tenant_is_taken_by_anybody(self, workspace: AccessWorkspace) -> None:
         dataset = Dataset(NO_TENANT, f"{workspace.batch}x")
         (held,) = (DEVICE.row(workspace.dataset, 1),)
