@@ -36,7 +36,7 @@ JUNIT := verification-report.xml
 COMMIT = $(shell git describe --always --exclude='*' --abbrev=12 --dirty 2>/dev/null || echo unknown)
 WHOLE = --junitxml=$(JUNIT) -o junit_suite_name='$@ $(COMMIT)' || { code=$$?; ((code == 1)) || rm -f $(JUNIT); exit $$code; }
 
-.PHONY: help setup demo check fix test test-changed test-long lowest statements verification-report soak differential native native-sanitized wheels bench bench-modules bench-aio docs clean
+.PHONY: help setup demo check fix test test-changed test-long lowest statements verification-report kit-faults soak differential native native-sanitized wheels bench bench-modules bench-aio docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
@@ -96,6 +96,9 @@ soak: setup ## faults of every kind at random on both databases, and a judge of 
 
 differential: setup ## the same calls at random on every driver, which must answer the same (ARGS='--only locks --examples 500')
 	$(BIN)/python -m tools.differential $(ARGS)
+
+kit-faults: setup ## plant faults into the sample driver, one at a time; the contract kit must find each (ARGS='--only pages')
+	$(BIN)/python -m tests.kit.faults $(ARGS)
 
 native: $(VENV)/.installed ## compile the library of the fast path, with every warning an error (CC=clang)
 	$(BIN)/python hatch_build.py

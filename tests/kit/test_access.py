@@ -6,27 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.kit import wrong_access as wrongs
-from tests.kit.faults_of_units import no_claims
-from twinstore.documents import access as documents
 from twinstore.testing.contracts.access_base import AccessWorkspace
 from twinstore.testing.contracts.driver import AccessContract
 from twinstore.testing.datasets import COUNTER, LINE, NOTE, OWNER_CASES, OwnerCase
 from twinstore.testing.entities import MODULE
-from twinstore_memory import rows
 from twinstore_memory.testing import memory_deployments
-from twinstore_memory.unit import MemoryUnit
 
 if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.testing.entities import DefaultsOnly
-
-Patch = pytest.MonkeyPatch
 
 Case = Callable[[AccessWorkspace], object]
 CASES: Any = AccessContract()
@@ -81,75 +74,6 @@ WRONG_WAYS: list[tuple[type[DefaultsOnly], Case]] = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault of the driver itself, and the case that must catch it."""
-
-    name: str
-    plant: Callable[[Patch], None]
-    case: Case
-
-
-def orphans_are_written(patch: Patch) -> None:
-    patch.setattr(documents, "hold_parent", lambda *_: None)
-
-
-def children_stay(patch: Patch) -> None:
-    patch.setattr(documents, "discard", lambda unit, _, entity, key: unit.delete(entity, key))
-
-
-def every_row_holds_its_values(patch: Patch) -> None:
-    def unique(row: rows.DocumentRow) -> object:
-        indexes = row.entity.uniques
-        return tuple((item, rows.unique_value(item, tuple(map(row.value, item.names)))) for item in indexes)
-
-    patch.setattr(rows.DocumentRow, "unique", property(unique))
-
-
-def unique_values_are_not_checked(patch: Patch) -> None:
-    patch.setattr(documents, "check_unique", lambda *_: None)
-    patch.setattr(MemoryUnit, "write", lambda unit, row: rows.write(unit.unit, row))
-
-
-def equal_rows_are_written(patch: Patch) -> None:
-    patch.setattr(documents, "content", lambda _: object())
-
-
-FAULTS = [
-    Fault(
-        "a row needs no parent",
-        orphans_are_written,
-        lambda b: CASES.test_a_row_without_its_parent_is_refused(b, LINES),
-    ),
-    Fault(
-        "a row takes any parent",
-        orphans_are_written,
-        lambda b: CASES.test_a_row_of_a_foreign_parent_is_refused(b, PARTS),
-    ),
-    Fault("children stay behind", children_stay, CASES.test_logs_go_with_their_parent),
-    Fault(
-        "values are held by rows that are left out",
-        every_row_holds_its_values,
-        CASES.test_a_unique_value_finds_only_the_row_that_holds_it,
-    ),
-    Fault(
-        "unique values are not checked",
-        unique_values_are_not_checked,
-        CASES.test_a_unique_value_of_another_row_is_taken,
-    ),
-    Fault(
-        "equal rows are written again",
-        equal_rows_are_written,
-        lambda b: CASES.test_an_equal_row_is_not_written_again(b, DEVICES),
-    ),
-    Fault(
-        "rivals do not wait for each other",
-        no_claims,
-        lambda b: CASES.test_of_concurrent_inserts_of_one_key_exactly_one_wins(b, COUNTER),
-    ),
-]
-
-
 @contextmanager
 def opened(module: ModuleSpec[Any]) -> Iterator[AccessWorkspace]:
     with memory_deployments(module) as deployment, deployment.open_module(module) as backend:
@@ -165,12 +89,3 @@ def test_the_case_distinguishes_a_wrong_way_from_a_right_one(wrong: type[Default
         pytest.raises((Exception, pytest.fail.Exception)),
     ):
         case(workspace)
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_the_case_catches_a_fault_of_the_driver(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(MODULE) as workspace:
-        fault.case(workspace)
-    fault.plant(monkeypatch)
-    with opened(MODULE) as workspace, pytest.raises((Exception, pytest.fail.Exception)):
-        fault.case(workspace)

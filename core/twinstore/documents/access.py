@@ -584,7 +584,10 @@ class DocumentUnit(ABC):
     def commit(self) -> None:
         """Make everything visible at once and end the unit; call :meth:`UnitState.check_commit` first.
 
-        Whoever calls it calls :meth:`rollback` if it raises.
+        A store without locks compares what it holds under the lock of the commit: no case of the kit can act
+        in between.
+
+        If it raises, the caller calls :meth:`rollback`.
 
         Raises:
             ConcurrencyError: a row that was held has changed after all, or a unique value was taken.

@@ -60,7 +60,8 @@ class DocumentBackend(AccessBackend[R]):
         Args:
             read_only: the unit will not write.
             isolated: a caller opened it. It reads one state, that of its first call, and loses to the first
-                writer; otherwise it reads what is committed, and waits for others.
+                writer, at once or when that one has committed. Otherwise it reads what is committed, and
+                waits for others.
         """
 
     @abstractmethod

@@ -59,7 +59,7 @@ FREE: Final[tuple[JsonObject, ...]] = (
     {"a": {"$date": "2025-10-26T14:05:00Z"}, "b": {"$date": [1]}, "c": {**date_object(at(0)), "d": None}},
     date_object(at(0)),
 )
-INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001))
+INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001), at(1.002))
 
 
 @dataclass(frozen=True, slots=True)

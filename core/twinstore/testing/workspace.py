@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from threading import Barrier
@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from typing_extensions import TypeVar
 
-from twinstore.errors import TwinstoreError
+from twinstore.errors import ConcurrencyError, TwinstoreError
 from twinstore.storage.module import ModuleStorage
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def all_pages(page: Callable[[str | None], Page[T]]) -> list[T]:
         items += current
         token = current.next_page_token
         if token is None:
+            assert current.items or current.undecodable or not met, "an empty page follows a full one"
             return items
         assert current.items, "a page with a successor is not empty"
         assert token not in met, "a token leads back to a page that was seen"
@@ -173,6 +174,16 @@ def run_at_once(
             return error
 
     return list(pool.map(started, items, timeout=TIMEOUT_SECONDS))
+
+
+def until_it_wins(action: Callable[[], T]) -> T:
+    """Repeat an action that loses its race for as long as the library repeats it.
+
+    That is 10 s. On a busy machine a crowd of writers may need more.
+    """
+    while True:
+        with suppress(ConcurrencyError):
+            return action()
 
 
 @contextmanager

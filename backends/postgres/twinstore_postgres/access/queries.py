@@ -241,7 +241,8 @@ def _condition(
     if isinstance(written, bool):
         return name if written else sql.SQL("NOT {}").format(name)
     if isinstance(written, tuple):
-        return sql.SQL("{} IN ({})").format(name, sql.SQL(", ").join(map(sql.Literal, written)))
+        # Without values it is true of no row, but an empty list is a syntax error.
+        return sql.SQL("{} IN ({})").format(name, sql.SQL(", ").join(map(sql.Literal, written or (None,))))
     if kind is OneOf:
         cast = "::uuid[]" if column.sql_type == "uuid" else ""
         return sql.SQL("{} = ANY(%s{})").format(name, sql.SQL(cast))

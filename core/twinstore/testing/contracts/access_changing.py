@@ -422,6 +422,7 @@ class AccessMomentContract(AccessCases):
 
 
 MANY: Final = 12
+MANY_LINES: Final = 502
 MARKING_CONCURRENCY: Final = 4
 LATER: Final = timedelta(minutes=5)
 OWNED: Final = [owner_case for owner_case in MUTABLE if owner_case.factory is not COUNTER]
@@ -682,11 +683,11 @@ class AccessRemoveContract(AccessCases):
 
     def test_logs_go_with_their_parent(self, workspace: AccessWorkspace) -> None:
         NOTE.fill(workspace.access, workspace.dataset, 2)
-        for factory in (LINE, EVENT):
-            for number in range(3):
-                workspace.access.insert(
-                    factory.entity, workspace.dataset.owner, factory.row(workspace.dataset, number)
-                )
+        for number in range(3):
+            workspace.access.insert(EVENTS, workspace.dataset.owner, EVENT.row(workspace.dataset, number))
+        # More than a driver removes at a time.
+        lines = [LINE.row(workspace.dataset, sequence=None)] * MANY_LINES
+        workspace.access.append(LINES, NOTE.ref(workspace.dataset), lines)
         assert (
             workspace.access.remove(
                 NOTES, query_of_key(NOTES, workspace.dataset.owner, NOTE.key(workspace.dataset))

@@ -21,6 +21,7 @@ from twinstore.access.scope import Scope
 from twinstore.catalog.conditions import Equals, IsNull
 from twinstore.catalog.row import Row
 from twinstore.errors import (
+    ConcurrencyError,
     ConflictError,
     DuplicateError,
     NotFoundError,
@@ -309,6 +310,14 @@ each_counted = pytest.mark.parametrize(
 each_held = pytest.mark.parametrize("factory", [NOTE, DEVICE, COUNTER], ids=lambda item: item.entity.name)
 each_childless = pytest.mark.parametrize("factory", [PLACE, COUNTER], ids=lambda item: item.entity.name)
 each_versioned = pytest.mark.parametrize("factory", [NOTE, DEVICE], ids=lambda item: item.entity.name)
+# What another writer does to a row that a unit has read.
+SINCE: Final[dict[str, Callable[[Access, AccessWorkspace, Factory], object]]] = {
+    "put": lambda a, b, f: a.put(f.entity, b.dataset.owner, f.changed(b.dataset)),
+    "change": lambda a, b, f: a.change([f.ref(b.dataset)], growing(f)),
+    "mark": lambda a, b, f: a.mark(f.entity, query_of(f.entity, b.dataset), {"holder": "second"}),
+    "amend": lambda a, b, f: a.amend(f.entity, query_of(f.entity, b.dataset), {"holder": "second"}),
+    "remove": lambda a, b, f: a.remove(f.entity, query_of(f.entity, b.dataset)),
+}
 
 
 class Start(Protocol):
@@ -380,6 +389,36 @@ class AccessConcurrencyContract(AccessCases):
 
     @needs_transactions
     @each_versioned
+    @pytest.mark.parametrize("name", SINCE)
+    def test_a_unit_loses_against_what_was_written_since_it_began(
+        self, workspace: AccessWorkspace, factory: Factory, name: str
+    ) -> None:
+        store(workspace, factory, 1, holder=None)
+
+        def confirm(unit: Access, other: Access) -> None:
+            """Change nothing, which counts as a change all the same."""
+            (seen,) = unit.find(factory.entity, workspace.dataset.owner, [factory.key(workspace.dataset)])
+            SINCE[name](other, workspace, factory)
+            unit.change([factory.ref(workspace.dataset)], Answer(seen))
+
+        with pytest.raises(ConcurrencyError):
+            next_to_another(workspace, confirm)
+
+    @needs_transactions
+    def test_a_unit_reads_one_state_also_after_it_has_written(self, workspace: AccessWorkspace) -> None:
+        dataset, rows = workspace.dataset, NOTE.fill(workspace.access, workspace.dataset, 2)
+
+        def read_on(unit: Access, other: Access) -> None:
+            assert unit.find(NOTES, dataset.owner, [NOTE.key(dataset)]) == (rows[0],)
+            unit.put(PLACES, dataset.owner, PLACE.row(dataset))
+            other.put(NOTES, dataset.owner, NOTE.changed(dataset))
+            assert unit.find(NOTES, dataset.owner, [NOTE.key(dataset)]) == (rows[0],)
+            assert len(unit.page(PLACES, query_of(PLACES, dataset))) == 1
+
+        next_to_another(workspace, read_on)
+
+    @needs_transactions
+    @each_versioned
     def test_a_row_that_a_unit_has_marked_is_marked_for_no_other(
         self, workspace: AccessWorkspace, factory: Factory
     ) -> None:
@@ -422,6 +461,15 @@ class AccessConcurrencyContract(AccessCases):
         stored = stored_value(workspace, NOTE, "due_at")
         assert isinstance(stored, datetime)
         assert stored >= times[1]
+
+
+def next_to_another(workspace: AccessWorkspace, action: Callable[[Access, Access], None]) -> None:
+    """Act in a transaction of a caller, and through another backend."""
+    with (
+        workspace.deployment.open_module(workspace.module) as other,
+        workspace.backend.transaction(Scope(workspace.tenant), read_only=False) as unit,
+    ):
+        action(unit, other.repositories)
 
 
 def store(

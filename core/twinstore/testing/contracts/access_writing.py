@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
 
 from twinstore.access.protocol import UNSET, Ref, UniqueKey, Values
+from twinstore.access.query import query_of_key
 from twinstore.catalog.conditions import AtLeast, Equals
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
@@ -51,13 +53,14 @@ from twinstore.testing.instants import at
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from twinstore.access.protocol import Access
 
 __all__ = ["AccessAppendContract", "AccessInsertContract", "AccessPutContract", "AccessUnreadableContract"]
 
 CONCURRENCY: Final = 8
+REPLACEMENTS: Final = 20
 ORPHANS: Final = [owner_case for owner_case in OWNER_CASES if owner_case.factory.entity.parent is not None]
 ROOTS: Final = [
     owner_case
@@ -99,6 +102,25 @@ class AccessInsertContract(AccessCases):
             assert refusal.value.key == factory.entity.key_text(factory.key(dataset))
         assert workspace.get(factory, dataset) == row
 
+    @pytest.mark.parametrize(
+        ("factory", "field"), [(NOTE, "id"), (PLACE, "slot"), (PART, "name")], ids=["note", "place", "part"]
+    )
+    def test_long_keys_that_differ_in_little_belong_to_different_rows(
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], field: str
+    ) -> None:
+        access, dataset, entity = workspace.access, workspace.dataset, factory.entity
+        factory.store_parents(access, dataset)
+        keys = [f"{workspace.batch:x<250}{end}" for end in ("b", "a", "A", "\u00e9", "e\u0301")]
+        rows = [factory.row(dataset, number, **{field: key}) for number, key in enumerate(keys)]
+        if factory is PLACE:
+            rows = [PLACE.row(dataset, 0, slot=key) for key in keys]
+        for row in rows:
+            access.insert(entity, dataset.owner, row)
+        assert workspace.stored(factory, dataset) == by_key(entity, rows)
+        key = entity.key_of(rows[0].model, rows[0].storage)
+        assert access.remove(entity, query_of_key(entity, dataset.owner, key)) == 1
+        assert workspace.stored(factory, dataset) == by_key(entity, rows[1:])
+
     @each_root
     def test_a_key_of_another_tenant_is_taken(
         self, workspace: AccessWorkspace, owner_case: OwnerCase
@@ -128,6 +150,13 @@ class AccessInsertContract(AccessCases):
         for dataset in (workspace.dataset, Dataset(workspace.elsewhere.owner, f"{workspace.batch}x")):
             row = NOTE.row(dataset, 0, title="one title", batch=workspace.batch)
             assert workspace.access.insert(NOTES, dataset.owner, row) == row
+
+    def test_neither_another_case_nor_an_archived_row_takes_a_unique_value(
+        self, workspace: AccessWorkspace
+    ) -> None:
+        for number, title in ((0, "one title"), (3, "One Title"), (2, "one title")):
+            row = NOTE.row(workspace.dataset, number, title=title)
+            assert workspace.access.insert(NOTES, workspace.dataset.owner, row) == row
 
     def test_a_unique_value_without_tenant_is_taken_by_anybody(self, workspace: AccessWorkspace) -> None:
         dataset = Dataset(NO_TENANT, f"{workspace.batch}x")
@@ -304,6 +333,29 @@ class AccessPutContract(AccessCases):
 
         assert outcomes(workspace.race(put, range(CONCURRENCY))) == {"ok": CONCURRENCY}
         assert workspace.get(factory, workspace.dataset) in rows
+
+    def test_a_row_is_always_there_while_it_is_replaced(self, workspace: AccessWorkspace) -> None:
+        rows, ended = [PLACE.row(workspace.dataset), PLACE.changed(workspace.dataset)], Event()
+        workspace.access.insert(PLACES, workspace.dataset.owner, rows[0])
+
+        def replace_often(access: Access) -> list[bool]:
+            try:
+                for number in range(REPLACEMENTS):
+                    access.put(PLACES, workspace.dataset.owner, rows[number % 2])
+            finally:
+                ended.set()
+            return []
+
+        def look_often(access: Access) -> list[bool]:
+            key, seen = PLACE.key(workspace.dataset), [True]
+            while not ended.is_set():
+                seen += [row in rows for row in access.find(PLACES, workspace.dataset.owner, [key])]
+            return seen
+
+        def act(access: Access, action: Callable[[Access], list[bool]]) -> set[bool]:
+            return set(action(access))
+
+        assert workspace.race(act, [replace_often, look_often]) == [set(), {True}]
 
 
 AnySample = RowFactory[CanonicalModel]

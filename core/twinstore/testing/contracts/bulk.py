@@ -218,7 +218,7 @@ class BulkContract(BulkCases, capability="bulk"):
         wanted = [key for key in list(rows)[::2] if key is not None]
         absent = absent_key(entity)
         with bulk.view() as view:
-            found = {row.key: row.content for row in view.rows_of(entity, [*wanted, absent])}
+            found = {row.key: row.content for row in view.rows_of(entity, [absent, *wanted])}
             assert found == {key: rows[key] for key in wanted}
             assert list(view.rows_of(entity, [])) == []
 
@@ -229,7 +229,7 @@ class BulkContract(BulkCases, capability="bulk"):
         wanted = [key for key in list(all_records)[::2] if key is not None]
         absent = absent_key(entity)
         with bulk.view() as view:
-            found = {item.key: item for item in view.records_of(entity, [*wanted, absent])}
+            found = {item.key: item for item in view.records_of(entity, [absent, *wanted])}
             assert found == {key: all_records[key] for key in wanted}
             assert list(view.records_of(entity, [])) == []
 

@@ -26,7 +26,7 @@ from twinstore.testing.scheduler.graph_jobs import (
     make_graph_build_job,
     make_graph_overlay_job,
 )
-from twinstore.testing.workspace import all_pages
+from twinstore.testing.workspace import all_pages, until_it_wins
 
 if TYPE_CHECKING:
     from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
@@ -286,7 +286,7 @@ class GraphJobEventContract(SchedulerCases):
         ]
 
         def step(storage: SchedulerStorage, number: int) -> None:
-            storage.graph_jobs.append_event(events[number % len(events)])
+            until_it_wins(lambda: storage.graph_jobs.append_event(events[number % len(events)]))
 
         assert set(workspace.race(step, range(2 * CONCURRENCY))) == {None}
         for number, job in enumerate(jobs):
