@@ -28,7 +28,7 @@ LARGEST: Final = f"{SOURCE}_largest"
 
 @contextmanager
 def scaling(databases: BenchmarkDatabases, options: Options) -> Iterator[Group]:
-    """Copy there, verify and copy back, at some numbers of documents, beside the hand-written script."""
+    """Copy there, verify and copy back, at some numbers of documents, and the hand-written script."""
     sizes = sorted(options.sizes)
     largest = databases.empty_source(LARGEST)
     load(largest, sizes[-1])
