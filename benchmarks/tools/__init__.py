@@ -1,1 +1,1 @@
-"""Other tools that move a collection into a table, apart from the command line and the hand-written script."""
+"""Other tools that move a collection into a table, compared with the command line and the script."""
