@@ -154,6 +154,21 @@ def test_to_open_a_storage_imports_nothing_that_only_some_need() -> None:
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.parametrize("driver", ["Mongo", "Postgres"])
+def test_a_module_is_opened_without_other_modules_and_what_tools_use(driver: str) -> None:
+    url = {"Mongo": "mongodb://127.0.0.1:1/app", "Postgres": "postgresql://app@127.0.0.1:1/app"}[driver]
+    settings = {"Persistence": {"Scheduler": driver, driver: {"ConnectionString": url}}}
+    package = f"twinstore_{driver.lower()}"
+    unused = {"croniter", "twinstore.ledger", "twinstore.tracking.catalog", f"{package}.bulk.port"}
+    program = (
+        "import sys; from twinstore import open_storage\n"
+        f"with open_storage({settings!r}) as storage: storage.scheduler.runs\n"
+        f"print({unused!r} & {{*sys.modules}})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_who_does_not_ask_for_it_imports_nothing_for_it() -> None:
     program = (
         "import sys, twinstore; print([name for name in sys.modules if name.startswith('twinstore.')]);"

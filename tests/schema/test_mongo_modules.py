@@ -14,6 +14,7 @@ from tests.support.distributions import LIBRARY, install_distribution
 from tests.support.library.module import BOOKS
 from twinstore.catalog.entity import Module
 from twinstore.errors import ConfigurationError
+from twinstore.ledger.catalog import LEDGER
 from twinstore.plugins.options import ModuleOptions
 from twinstore.storage.open import open_module
 from twinstore_mongo.schema.migrator import MongoInitializer
@@ -114,7 +115,7 @@ def test_it_is_not_migrated_into_either_by_the_second_module(
         storage.initializer.ensure_migrations()
 
 
-@pytest.mark.parametrize("name", ["twinstore_jobs", "backfill_ranges"])
+@pytest.mark.parametrize("name", [*(entity.collection for entity in LEDGER.entities), "backfill_ranges"])
 def test_a_collection_of_the_ledger_belongs_to_no_module(
     name: str, empty_mongo_database: MongoDatabase
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -18,10 +19,8 @@ from twinstore.plugins.access_backend import AccessBackend
 from twinstore.plugins.backend import ModuleBackend
 from twinstore_mongo.access.access import MongoAccess
 from twinstore_mongo.access.execution import RepositoryContext, client_session, transaction, translating
-from twinstore_mongo.bulk.port import MongoBulk
 from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.client.errors import DRIVER
-from twinstore_mongo.schema.migrator import initializer_class
 from twinstore_mongo.special import specials_of
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from twinstore.plugins.backend import Capabilities, OpenRequest
     from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.plugins.options import ModuleOptions
+    from twinstore_mongo.bulk.port import MongoBulk
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.schema.migrator import MongoInitializer
     from twinstore_mongo.settings import MongoSettings
@@ -58,8 +58,8 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         self._specials = specials_of(module.name) if special else {}
         connection.check_names(module.catalog.entities)
         self._connection = connection
-        self._initializer = initializer_class(module).of(connection, module, options, validators=validators)
-        self._bulk = MongoBulk(connection, module.catalog)
+        self._options = options
+        self._validators = validators
 
     @property
     @override
@@ -81,10 +81,23 @@ class MongoBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     def initializer(self) -> MongoInitializer:
         return self._initializer
 
+    @cached_property
+    def _initializer(self) -> MongoInitializer:
+        from twinstore_mongo.schema.migrator import initializer_class  # noqa: PLC0415  # no call needs it
+
+        kind = initializer_class(self._module)
+        return kind.of(self._connection, self._module, self._options, validators=self._validators)
+
     @property
     @override
     def bulk(self) -> MongoBulk:
         return self._bulk
+
+    @cached_property
+    def _bulk(self) -> MongoBulk:
+        from twinstore_mongo.bulk.port import MongoBulk  # noqa: PLC0415  # for tools only
+
+        return MongoBulk(self._connection, self._module.catalog)
 
     @override
     def unbound(self) -> Access:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -23,9 +24,7 @@ from twinstore_postgres.access.execution import (
     UnboundExecution,
     UnitExecution,
 )
-from twinstore_postgres.bulk.connections import RoleConnections
-from twinstore_postgres.bulk.inventory import LedgerInitializer
-from twinstore_postgres.bulk.port import PostgresBulk
+from twinstore_postgres.bulk.connections import BulkConnections, RoleConnections
 from twinstore_postgres.connection.cursors import own_cursor
 from twinstore_postgres.connection.deadlines import until
 from twinstore_postgres.connection.direct import DedicatedConnections
@@ -33,7 +32,6 @@ from twinstore_postgres.connection.errors import translated
 from twinstore_postgres.connection.pool import ServerConnections
 from twinstore_postgres.connection.transaction import OWN, UNIT, Transaction, joined_transport
 from twinstore_postgres.mapping.tenancy import NO_TENANT_SETTING
-from twinstore_postgres.schema.initializer import initializer_class
 from twinstore_postgres.settings import DRIVER, PostgresSettings
 from twinstore_postgres.special import specials_of
 
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from twinstore.plugins.backend import OpenRequest
     from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_postgres.access.execution import Execution
+    from twinstore_postgres.bulk.port import PostgresBulk
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.schema.initializer import PostgresInitializer
 
@@ -80,14 +79,13 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         self._server.guard(module)
         self._dedicated = DedicatedConnections(settings, self._server.direct, module)
         self._specials = specials_of(module.name) if request.special else {}
-        self._initializer = initializer_class(module)(settings, self._server)
-        ledger = LedgerInitializer(settings, self._server)
+        self._settings = settings
         secret = settings.bulk_connection_string
+        self._bulk_connections = BulkConnections(self._server)
         # A source is only read.
-        role = (
+        self._bulk_role = (
             None if secret is None or request.read_only else RoleConnections(self._server, settings, secret)
         )
-        self._bulk = PostgresBulk(self._server, lambda: self.capabilities, module, ledger, role)
 
     @property
     @override
@@ -121,11 +119,27 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
     def initializer(self) -> PostgresInitializer:
         return self._initializer
 
+    @cached_property
+    def _initializer(self) -> PostgresInitializer:
+        from twinstore_postgres.schema.initializer import initializer_class  # noqa: PLC0415  # no call needs it
+
+        return initializer_class(self._module)(self._settings, self._server)
+
     @property
     @override
     def bulk(self) -> PostgresBulk:
         """Whole entities, in system scope."""
         return self._bulk
+
+    @cached_property
+    def _bulk(self) -> PostgresBulk:
+        from twinstore_postgres.bulk.inventory import LedgerInitializer  # noqa: PLC0415  # for tools only
+        from twinstore_postgres.bulk.port import PostgresBulk  # noqa: PLC0415  # the same
+
+        ledger = LedgerInitializer(self._settings, self._server)
+        return PostgresBulk(
+            self._bulk_connections, lambda: self.capabilities, self._module, ledger, self._bulk_role
+        )
 
     @override
     def unbound(self) -> Access:
@@ -203,7 +217,9 @@ class PostgresBackend(AccessBackend[R], ModuleBackend[R], ReadyWithin):
         """Refuse every later call, and release what this module does not share: not the pool."""
         super().close()
         self._dedicated.close()
-        self._bulk.close()
+        self._bulk_connections.close()
+        if self._bulk_role is not None:
+            self._bulk_role.close()
 
     def _access(self, execution: Execution) -> PostgresAccess:
         return PostgresAccess(execution, self._specials)

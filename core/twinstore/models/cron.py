@@ -17,13 +17,17 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, available_timezones
 
-from croniter import CroniterBadDateError, croniter
 from pydantic_core import PydanticCustomError
 
 from twinstore.models.json_text import plain_utc
+
+if TYPE_CHECKING:
+    from croniter import croniter
+
+# croniter is imported where it is used: it brings a dozen modules, and most processes look for no instant.
 
 MINUTE: Final = timedelta(minutes=1)
 # A day inside datetime's own limits, so that no conversion between UTC and a zone overflows.
@@ -109,6 +113,8 @@ def fires(rule: CronExpression, zone: ZoneInfo, after: datetime) -> Iterator[dat
     The walk goes from one change of the zone's offset to the next. Between two changes a wall-clock
     time and an instant differ by a constant, so croniter's answer is exact there.
     """
+    from croniter import croniter  # noqa: PLC0415
+
     walls = croniter(rule.plain, ret_type=datetime, max_years_between_matches=HORIZON_YEARS)
     start, inclusive = after, False
     while (wall := _next_wall(walls, _wall(start, zone), inclusive=inclusive)) is not None:
@@ -178,6 +184,8 @@ def _next_change(zone: ZoneInfo, start: datetime, end: datetime) -> datetime | N
 
 
 def _next_wall(walls: croniter[datetime], wall: datetime, *, inclusive: bool) -> datetime | None:
+    from croniter import CroniterBadDateError  # noqa: PLC0415
+
     # croniter looks strictly after the time it is given, so an admitted start is moved back.
     base = wall.replace(second=0, microsecond=0)
     if inclusive and base == wall:
@@ -334,6 +342,8 @@ def _check_shape(parts: list[str]) -> None:
 
 
 def _check_possible(text: str, plain: str) -> None:
+    from croniter import CroniterBadDateError, croniter  # noqa: PLC0415
+
     walls = croniter(plain, datetime(2000, 1, 1), max_years_between_matches=HORIZON_YEARS)  # noqa: DTZ001  # wall clock
     try:
         walls.get_next()

@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from twinstore.bulk.corruption import CorruptionWriter
 from twinstore.errors import UnsupportedCapabilityError
 from twinstore.plugins.resources import SharedResources
 from twinstore.plugins.settings import BackendSettings
 
 if TYPE_CHECKING:
     from twinstore.access.scope import Scope
+    from twinstore.bulk.corruption import CorruptionWriter
     from twinstore.bulk.port import BulkPort
     from twinstore.clock import Clock
     from twinstore.migrations.migration import Initializer, MigrationDraft
@@ -249,5 +249,5 @@ class ModuleBackend(Protocol[R_co]):
         ...
 
 
-OpenCorruptionWriter = Callable[["BackendSettings"], AbstractContextManager[CorruptionWriter]]
+OpenCorruptionWriter = Callable[["BackendSettings"], AbstractContextManager["CorruptionWriter"]]
 """Opens a corruption writer with the settings of a driver; connects at once."""

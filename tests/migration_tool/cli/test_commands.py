@@ -23,7 +23,6 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
     ValidationError,
 )
-from twinstore_backfill.cli import config as backends_command
 from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.outcome import Exit, InterruptedRunError, PreflightError, exit_code
@@ -164,7 +163,7 @@ def test_the_unexpected_is_one_line_with_a_way_to_see_more(
     def burst() -> None:
         raise RuntimeError(f"lost postgresql://app:{SECRET}@db/twin\nin the middle")
 
-    monkeypatch.setattr(backends_command, "list_backends", burst)
+    monkeypatch.setattr("twinstore.plugins.drivers.list_backends", burst)
     answer = invoke(capsys, "backends")
     assert answer.code == Exit.FAILED
     assert answer.err == (

@@ -17,7 +17,6 @@ import typer
 
 from tests.support import forked
 from tests.support.copies import invoke, write_config
-from twinstore_backfill.cli import config as backends_command
 from twinstore_backfill.cli import running
 from twinstore_backfill.cli.app import COMMANDS, app
 from twinstore_backfill.cli.backfill import COMMANDS as OF_BACKFILL
@@ -64,7 +63,7 @@ def burst(*_given: object) -> None:
 def test_debug_shows_where_at_any_position(
     words: list[object], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backends_command, "list_backends", burst)
+    monkeypatch.setattr("twinstore.plugins.drivers.list_backends", burst)
     answer = invoke(capsys, *words)
     assert (answer.code, "Traceback" in answer.err) == (4, True)
     assert SECRET not in answer.err
@@ -153,7 +152,7 @@ class TestLogFormat:
     def test_prints_the_traceback_of_a_failure_inside_its_object(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(backends_command, "list_backends", burst)
+        monkeypatch.setattr("twinstore.plugins.drivers.list_backends", burst)
         (line,) = invoke(capsys, "backends", "--debug", "--log-format", "json").err.splitlines()
         assert "Traceback" in json.loads(line)["traceback"]
         assert SECRET not in line
@@ -215,6 +214,16 @@ class TestVersion:
         assert "driver mongo: pymongo is not installed" in list(version_lines())
 
 
+def imported_by_help(*several: tuple[str, ...]) -> set[str]:
+    """Return the modules that a process has imported after the help of some commands."""
+    code = (
+        "import sys\nfrom twinstore_backfill.cli import main\n"
+        f"assert not any(main([*words, '--help']) for words in {several!r})\nprint(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
 class TestLists:
     """Lists of commands import none of them, and say the same as the commands."""
 
@@ -227,14 +236,14 @@ class TestLists:
 
     @pytest.mark.parametrize("group", [(), ("backfill",)])
     def test_import_no_command(self, group: tuple[str, ...]) -> None:
-        code = (
-            "import sys\nfrom twinstore_backfill.cli import main\n"
-            f"assert main([*{group!r}, '--help']) == 0\n"
-            "heavy = ('twinstore.config', 'twinstore_backfill.verify', 'pydantic.')\n"
-            "print([name for name in sys.modules if name.startswith(heavy)])"
-        )
-        done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        assert done.stdout.splitlines()[-1] == "[]"
+        commands = OF_BACKFILL if group else COMMANDS
+        assert not imported_by_help(group) & {place.partition(":")[0] for place, _ in commands.values()}
+
+    def test_help_of_a_command_imports_nothing_that_the_command_runs(self) -> None:
+        words = [(name,) for name in COMMANDS] + [("backfill", name) for name in OF_BACKFILL]
+        words += [("config", "check"), ("dev", "sql"), ("migrate", "run")]
+        heavy = ("pydantic", "twinstore.config", "twinstore.models", "twinstore_backfill.stores")
+        assert [name for name in imported_by_help(*words) if name.startswith(heavy)] == []
 
     def test_help_of_a_group_names_each(self, capsys: pytest.CaptureFixture[str]) -> None:
         for group, commands in (((), COMMANDS), (("backfill",), OF_BACKFILL)):

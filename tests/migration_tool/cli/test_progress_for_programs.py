@@ -24,7 +24,7 @@ from tests.support.copies import AS_OF, MemoryPair, Pair, invoke
 from tests.support.servers import kept_port
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.models.fields import parse_timestamp
-from twinstore_backfill.cli.output import ProgressForm, ProgressOutput
+from twinstore_backfill.cli.options import ProgressForm, ProgressOutput
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, InterruptedRunError
@@ -309,7 +309,7 @@ def test_the_extra_is_named_where_it_is_missing() -> None:
     program = (
         "import sys\n"
         "sys.modules['prometheus_client'] = None\n"
-        "from twinstore_backfill.cli.output import ProgressOutput\n"
+        "from twinstore_backfill.cli.options import ProgressOutput\n"
         "from twinstore.errors import ConfigurationError\n"
         "try:\n"
         "    with ProgressOutput('copy', address='9464').progress():\n"

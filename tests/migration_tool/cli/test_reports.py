@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from twinstore.errors import ValidationError
 from twinstore.fast.library import SWITCH
-from twinstore_backfill.cli.copy import _texts as copy_texts
-from twinstore_backfill.cli.verify import report_texts
+from twinstore_backfill.cli.copying import copy_texts
+from twinstore_backfill.cli.verifying import report_texts
 from twinstore_backfill.copy.report import CopyResult, Totals, report_document
 from twinstore_backfill.report.fast_path import FastPathReport, fast_path_report
 from twinstore_backfill.report.model import (

@@ -24,9 +24,11 @@ POISON: Final = "runs"
 # What a copy imports only when it is asked for; here it would be for each of the processes.
 PRELOADED: Final = (
     "twinstore.scheduler.storage",
-    "twinstore_backfill.cli.copy",
+    "twinstore_backfill.cli.copying",
     "twinstore_mongo.backend",
+    "twinstore_mongo.bulk.port",
     "twinstore_postgres.backend",
+    "twinstore_postgres.bulk.port",
 )
 
 

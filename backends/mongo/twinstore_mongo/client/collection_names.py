@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ConfigurationError
-from twinstore.ledger.catalog import LEDGER
 from twinstore.plugins.modules import module_spec
 from twinstore_mongo.client.errors import DRIVER
 
@@ -15,10 +14,10 @@ if TYPE_CHECKING:
 
 # What the server keeps for itself, and what this library does.
 RESERVED: Final = ("system.", "_")
-# The ledger of copies, and where the first release kept it next to the data.
-OF_LEDGER: Final = frozenset(
-    {*(entity.collection for entity in LEDGER.entities), "backfill_jobs", "backfill_ranges"}
-)
+# Where the first release kept the ledger of copies next to the data.
+FIRST_LEDGER: Final = ("backfill_jobs", "backfill_ranges")
+# So begin all collections of a ledger: of a module without such a name it is not imported.
+LEDGER_PREFIXES: Final = ("backfill_", "twinstore_")
 
 
 def check_collections(names: Mapping[str, str]) -> None:
@@ -70,8 +69,8 @@ def check_module(names: Mapping[str, str], module: str, others: dict[str, frozen
     """
     owned = frozenset(names.values())
     taken = {other: theirs for other, theirs in others.items() if other != module}
-    if module != LEDGER.name:
-        taken |= {"ledger of copies": OF_LEDGER}
+    if any(name.startswith(LEDGER_PREFIXES) for name in owned):
+        taken |= ledger_collections(module)
     for other, theirs in sorted(taken.items()):
         if shared := sorted(owned & theirs):
             raise ConfigurationError(
@@ -81,6 +80,17 @@ def check_module(names: Mapping[str, str], module: str, others: dict[str, frozen
                 driver=DRIVER,
             )
     others[module] = owned
+
+
+def ledger_collections(module: str) -> dict[str, frozenset[str]]:
+    """Return the collections of the ledger of copies as those of another module; none if it is opened."""
+    from twinstore.ledger.catalog import LEDGER  # noqa: PLC0415  # for names that begin so only
+
+    if module == LEDGER.name:
+        return {}
+    return {
+        "ledger of copies": frozenset({*(entity.collection for entity in LEDGER.entities), *FIRST_LEDGER})
+    }
 
 
 def described(module: str) -> set[str]:

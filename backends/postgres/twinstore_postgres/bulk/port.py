@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from twinstore.migrations.migration import Initializer
     from twinstore.plugins.backend import Capabilities
     from twinstore.plugins.module_spec import ModuleSpec
-    from twinstore_postgres.connection.pool import ServerConnections
     from twinstore_postgres.connection.transaction import Transaction
     from twinstore_postgres.mapping.table import Table
 
@@ -67,14 +66,14 @@ class PostgresBulk(BulkPort):
 
     def __init__(
         self,
-        server: ServerConnections,
+        connections: BulkConnections,
         capabilities: Callable[[], Capabilities],
         module: ModuleSpec[object],
         ledger_initializer: Initializer,
         role: RoleConnections | None = None,
     ) -> None:
         self._ledger_initializer = ledger_initializer
-        self._connections = BulkConnections(server)
+        self._connections = connections
         self._role = role
         self._capabilities = capabilities
         self._module = module
@@ -191,12 +190,6 @@ class PostgresBulk(BulkPort):
         """Return the rows of any described entity, call by call, past the pool."""
         record_system_scope("bulk access")
         return PostgresAccess(UnboundExecution(self._connections, UNBOUND), {})
-
-    def close(self) -> None:
-        """Close the idle connections."""
-        self._connections.close()
-        if self._role is not None:
-            self._role.close()
 
     def _cut(self, table: Table, rows: int, tenant: str | None) -> Iterator[KeyRange]:
         lower: Key | None = None

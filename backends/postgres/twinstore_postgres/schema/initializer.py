@@ -388,10 +388,12 @@ def initializer_class(module: ModuleSpec[object]) -> type[PostgresInitializer]:
 
 def __getattr__(name: str) -> type:
     """Return a class that hosts import by the name of its module."""
-    found = bound_names(__name__.partition(".")[0], DRIVER, initializer_class, source_class).get(name)
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
+    # Each import from here asks for `__path__` first.
+    if name[:1].isupper():
+        found = bound_names(__name__.partition(".")[0], DRIVER, initializer_class, source_class).get(name)
+        if found is not None:
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # Which tables exist where one of our migrations would put its own, and which rows forcing row-level security

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        from twinstore_backfill.cli import running  # noqa: PLC0415  # its libraries belong to an extra
+        from twinstore_backfill.cli import running  # its libraries belong to an extra
     except ModuleNotFoundError as error:
         if error.name not in {"rich", "typer"}:
             raise

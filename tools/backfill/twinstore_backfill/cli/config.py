@@ -7,24 +7,21 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 import typer
-from rich.console import RenderableType
 
 from twinstore.errors import ConfigurationError, TwinstoreError
-from twinstore.fast.library import FastPath, fast_path
-from twinstore.fast.program import NoProgram, program_of
-from twinstore.migrations.migration import ReportsDefaults, SessionDefaults
-from twinstore.plugins.drivers import list_backends
-from twinstore.plugins.modules import complete_modules
-from twinstore.storage.open import open_module
 from twinstore_backfill.cli.invocation import CommandGroup, CommonOptions, common
 from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFormat
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.version import version_lines
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.stores import open_store, preflight, resolve_module
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from twinstore.config import Settings
+    from twinstore.fast.library import FastPath
+    from twinstore.migrations.migration import SessionDefaults
+
 
 VARIABLE: Final = "environment variable "
 WORDS: Final[Mapping[object, str]] = {True: "yes", False: "no", None: "no separate limit"}
@@ -58,6 +55,8 @@ def check(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Connect, check server, roles and schema, and print what the driver can do there."""
+    from twinstore_backfill.stores import open_store, preflight, resolve_module
+
     settings = common(context).settings()
     name = resolve_module(module, settings)
     with open_store(name, backend or settings.backend_name(name), settings) as store:
@@ -98,6 +97,8 @@ def _text(value: object) -> str:
 
 def backends(output: OutputFormat = Format.TEXT) -> None:
     """List the installed drivers, without importing their client libraries."""
+    from twinstore.plugins.drivers import list_backends
+
     found = list_backends()
     rows = [
         (info.name, info.distribution, info.version, info.state, ", ".join(info.modules) or "-")
@@ -140,6 +141,8 @@ def doctor(context: typer.Context, output: OutputFormat = Format.TEXT) -> None:
     server that switches protection off ends the command with 1. A database that does not answer is listed as
     unknown, and so is what the role may not read.
     """
+    from twinstore.fast.library import fast_path
+
     found, states = fast_path(), program_states()
     databases = database_states(common(context))
     document = {
@@ -155,6 +158,9 @@ def doctor(context: typer.Context, output: OutputFormat = Format.TEXT) -> None:
 
 def program_states() -> list[ProgramState]:
     """Return the state of every entity of the installed modules, in the order of their catalogs."""
+    from twinstore.fast.program import program_of
+    from twinstore.plugins.modules import complete_modules
+
     return [
         _state(module.name, entity.name, program_of(entity))
         for module in complete_modules()
@@ -175,6 +181,9 @@ def database_states(options: CommonOptions) -> list[DatabaseState]:
 
 def _defaults(module: str, backend: str, settings: Settings) -> SessionDefaults | None:
     """Return what a database gives sessions, ``None`` for a driver without such settings."""
+    from twinstore.migrations.migration import ReportsDefaults, SessionDefaults
+    from twinstore.storage.open import open_module
+
     try:
         with open_module(module, backend, settings) as storage:
             initializer = storage.initializer
@@ -184,6 +193,8 @@ def _defaults(module: str, backend: str, settings: Settings) -> SessionDefaults 
 
 
 def _state(module: str, entity: str, program: object) -> ProgramState:
+    from twinstore.fast.program import NoProgram
+
     if isinstance(program, NoProgram):
         return ProgramState(module, entity, fast=False, reason=program.reason)
     return ProgramState(module, entity, fast=True)

@@ -17,7 +17,7 @@ def demo(
 ) -> None:
     """Move the data of a live service from MongoDB to PostgreSQL and prove that both hold the same."""
     try:
-        from twinstore_backfill.demo.run import run_demo  # noqa: PLC0415  # needs an extra that others do not
+        from twinstore_backfill.demo.run import run_demo
 
         run_demo(directory)
     except ModuleNotFoundError as error:

@@ -5,24 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from twinstore.codegen.aio import aio_files
-from twinstore.codegen.files import update_files
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
-from twinstore.ledger import LEDGER_MODULE
-from twinstore.migrations.migration import MigrationDraft, MigrationState, TakesSnapshots
-from twinstore.plugins.drivers import installed_backend_names, list_backends, load_backend
-from twinstore.plugins.module_spec import ModuleSpec
-from twinstore.plugins.modules import complete_modules, module_spec
-from twinstore.plugins.statements import statements_file, statements_of
 from twinstore_backfill.cli.invocation import CommandGroup, common
 from twinstore_backfill.cli.options import Backend
 from twinstore_backfill.new_module import new_module
 from twinstore_backfill.process.messages import warn
-from twinstore_backfill.stores import Store, open_store
+
+if TYPE_CHECKING:
+    from twinstore.migrations.migration import MigrationDraft
+    from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore_backfill.stores import Store
+
 
 WORDS: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 NUMBER: Final = re.compile(r"(\d{3})_.+")
@@ -106,6 +103,8 @@ def schema(
 
     The settings name a development server on which all of them are applied.
     """
+    from twinstore_backfill.stores import open_store
+
     settings = common(context).settings()
     name = backend or settings.backend_name(module)
     with open_store(module, name, settings) as store:
@@ -127,6 +126,9 @@ def snapshot_file(store: Store) -> tuple[Path, str]:
         ConfigurationError: its driver has none, or the package of the module is not a folder.
         MigrationError: not all migrations are applied.
     """
+    from twinstore.migrations.migration import MigrationState, TakesSnapshots
+    from twinstore.plugins.modules import module_spec
+
     initializer = store.storage.initializer
     if not isinstance(initializer, TakesSnapshots):
         raise ConfigurationError(
@@ -149,12 +151,17 @@ def aio(
     check: Annotated[bool, typer.Option("--check", help="Only check; exit 1 if one is stale.")] = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
     """Write the classes of a module for asyncio: the package aio inside the package of the module."""
+    from twinstore.codegen.aio import aio_files
+    from twinstore.plugins.modules import module_spec
+
     spec = module_spec(module)
     write(f"{spec.package}.aio", aio_files(spec), f"twinstore dev aio {spec.name}", check=check)
 
 
 def write(package: str, wanted: dict[Path, str], command: str, *, check: bool) -> None:
     """Write the files of a generated package, or end with 1 where they are not current."""
+    from twinstore.codegen.files import update_files
+
     stale = update_files(wanted, check=check)
     if not stale:
         typer.echo(f"{package} is current.")
@@ -181,6 +188,11 @@ def sql(
 
     They are recorded from a run of the contract kit and shipped with the module; nothing is connected.
     """
+    from twinstore.ledger import LEDGER_MODULE
+    from twinstore.plugins.drivers import installed_backend_names, load_backend
+    from twinstore.plugins.modules import complete_modules
+    from twinstore.plugins.statements import statements_file, statements_of
+
     specs = [described_module(module)] if module else [*complete_modules(), LEDGER_MODULE]
     names = installed_backend_names() if backend is None else (load_backend(backend).name,)
     found = [
@@ -218,6 +230,9 @@ def refused_statements(
 
 def described_module(name: str) -> ModuleSpec[object]:
     """Return a module by name; the ledger of copies is one that no settings name."""
+    from twinstore.ledger import LEDGER_MODULE
+    from twinstore.plugins.modules import module_spec
+
     if name == LEDGER_MODULE.name:
         return LEDGER_MODULE
     return module_spec(name)
@@ -225,6 +240,8 @@ def described_module(name: str) -> ModuleSpec[object]:
 
 def drafts_of(spec: ModuleSpec[object], backend: str | None) -> list[MigrationDraft]:
     """Return what each driver that has migrations would add."""
+    from twinstore.plugins.drivers import load_backend
+
     names = usable_backends() if backend is None else (backend,)
     found = [load_backend(name).draft for name in names]
     drafts = [draft(spec) for draft in found if draft is not None]
@@ -235,6 +252,8 @@ def drafts_of(spec: ModuleSpec[object], backend: str | None) -> list[MigrationDr
 
 def usable_backends() -> tuple[str, ...]:
     """Return the names of the installed drivers that can be loaded; a warning names each other one."""
+    from twinstore.plugins.drivers import list_backends
+
     found = list_backends()
     for info in found:
         if info.state != "ready":

@@ -63,7 +63,7 @@ class CommonOptions:
 
     def settings(self, file: Path | None = None) -> Settings:
         """Return the settings of the command, or those with another settings file."""
-        from twinstore.config import CONFIG_VARIABLE, load_settings  # noqa: PLC0415  # help reads no settings
+        from twinstore.config import CONFIG_VARIABLE, load_settings
 
         found = load_settings(file or self.config, env_file=self.env_file, secrets_dir=self.secrets_dir)
         note = f"No settings file was named: {CONFIG_VARIABLE} and --config are unset."

@@ -113,11 +113,13 @@ def lazy_group(entries: Mapping[str, CommandEntry], *, root: bool = False) -> ty
 
 def _import_command(target: str, name: str) -> object:
     """Import a command and return what Typer makes of it."""
+    from twinstore_backfill.cli.options import expand_option_groups
+
     module, _, attribute = target.partition(":")
     found: typer.Typer | Callable[..., object] = getattr(import_module(module), attribute)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(name, cls=LeafCommand)(found)
+        single.command(name, cls=LeafCommand)(expand_option_groups(found))
         return typer.main.get_command(single)
     for registered in found.registered_commands:
         registered.cls = LeafCommand

@@ -9,22 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import RenderableType
 
 from twinstore.errors import ConfigurationError, EffectKind, ValidationError
-from twinstore.migrations.migration import Consent, MigrationState, MigrationStatus
-from twinstore.migrations.revert import RevertsMigrations
-from twinstore.models import json_text
 from twinstore_backfill.cli.invocation import CommandGroup
 from twinstore_backfill.cli.options import Format, OneStore, OutputFormat, expand_option_groups
 from twinstore_backfill.cli.output import Rows, emit, table
 from twinstore_backfill.cli.streams import emit_text
 from twinstore_backfill.outcome import Exit, effect_document
-from twinstore_backfill.stores import Store
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from twinstore.errors import Effect
+    from twinstore.migrations.migration import Consent, MigrationStatus
     from twinstore.migrations.revert import Reversal
+    from twinstore_backfill.stores import Store
 
 
 app = typer.Typer(
@@ -97,6 +96,8 @@ def status(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """List shipped and applied migrations; exit 1 while any is pending, changed or missing."""
+    from twinstore.migrations.migration import MigrationState
+
     with one.opened() as store:
         found = _chosen(store, category)
         emit(output, {"migrations": [_described(item) for item in found]}, _listing(found))
@@ -195,6 +196,8 @@ def revert(
     Only a migration for which the module ships a way back. Where tables or collections hold rows, nothing is
     dropped, and the command ends with code 6 and the numbers until each is accepted.
     """
+    from twinstore.migrations.revert import RevertsMigrations
+
     consents = consent_options({EffectKind.DROP: accept_drop})
     with one.opened() as store:
         initializer = store.storage.initializer
@@ -224,6 +227,8 @@ def _emit_script(output: Format, text: str) -> None:
 
 
 def _pending(store: Store, category: str | None) -> list[MigrationStatus]:
+    from twinstore.migrations.migration import MigrationState
+
     return [item for item in _chosen(store, category) if item.state is MigrationState.PENDING]
 
 
@@ -256,6 +261,8 @@ def consent_option(kind: EffectKind, text: str) -> Consent:
     Raises:
         ValidationError: it has not the form NAME=ROWS, or leaves the number out where it is needed.
     """
+    from twinstore.migrations.migration import Consent
+
     name, _, number = text.partition("=")
     # "runs=" is a mistake, not a consent to any number of rows.
     if not name or ("=" in text and not number.isdecimal()):
@@ -264,11 +271,15 @@ def consent_option(kind: EffectKind, text: str) -> Consent:
 
 
 def _described(item: MigrationStatus) -> dict[str, object]:
+    from twinstore.models import json_text
+
     applied = json_text.format_timestamp(item.applied_at) if item.applied_at else None
     return {**asdict(item), "applied_at": applied}
 
 
 def _listing(found: list[MigrationStatus]) -> Rows:
+    from twinstore.models import json_text
+
     rows = [
         (
             item.name,

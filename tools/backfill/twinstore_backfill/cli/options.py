@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,13 +19,14 @@ import typer
 
 from twinstore.errors import ValidationError
 from twinstore_backfill.cli.invocation import CommonOptions, common
-from twinstore_backfill.stores import Store, module_argument, open_store, preflight, resolve_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.config import Settings
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.progress.record import Progress
+    from twinstore_backfill.stores import Store
     from twinstore_backfill.subset import Subset
 
 # What a shell offers as the value of an option: installed names, mostly without importing their modules.
@@ -46,8 +49,8 @@ def drivers(incomplete: str) -> list[str]:
 
 def entities(context: typer.Context, incomplete: str) -> list[str]:
     """Return the entities that begin so: those of the module that is named before, or of all."""
-    from twinstore.errors import TwinstoreError  # noqa: PLC0415  # only if entities are requested
-    from twinstore.plugins.modules import built_modules, module_spec  # noqa: PLC0415  # the same
+    from twinstore.errors import TwinstoreError
+    from twinstore.plugins.modules import built_modules, module_spec
 
     given = context.params.get("module")
     try:
@@ -131,7 +134,7 @@ OnFinish = Annotated[
 
 def ignored_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
     """Return the unknown properties to drop: those of the option and those of the job file."""
-    from twinstore_backfill.ignored import ignored_paths  # noqa: PLC0415  # help needs no models
+    from twinstore_backfill.ignored import ignored_paths
 
     return ignored_paths(texts or (), common(context).reasons)
 
@@ -149,7 +152,7 @@ def instant_option(text: str | None, name: str) -> datetime | None:
     """
     if text is None:
         return None
-    from twinstore.models.fields import parse_timestamp  # noqa: PLC0415  # the same
+    from twinstore.models.fields import parse_timestamp
 
     try:
         return parse_timestamp(text)
@@ -183,7 +186,7 @@ class Ignored:
 
     def fields(self, context: typer.Context) -> tuple[IgnoredPath, ...]:
         """Return the fields that are not compared: those of the option and those of the job file."""
-        from twinstore_backfill.ignored import ignored_fields  # noqa: PLC0415  # help needs no models
+        from twinstore_backfill.ignored import ignored_fields
 
         return ignored_fields(self.ignore_field or (), common(context).field_reasons)
 
@@ -225,6 +228,8 @@ class OneStore:
     @contextmanager
     def opened(self) -> Iterator[Store]:
         """Open the module on the named driver, or on the one of the settings."""
+        from twinstore_backfill.stores import open_store, resolve_module
+
         settings = common(self.context).settings()
         name = resolve_module(self.module, settings)
         with open_store(name, self.backend or settings.backend_name(name), settings) as store:
@@ -243,6 +248,8 @@ class TargetSide:
     @contextmanager
     def opened(self) -> Iterator[Store]:
         """Open it."""
+        from twinstore_backfill.stores import open_store, resolve_module
+
         settings = side_settings(common(self.context), self.target_config)
         with open_store(resolve_module(self.module, settings), self.target, settings) as store:
             yield store
@@ -271,6 +278,8 @@ class Sides:
 
     def module_of(self, *files: Path | None) -> str:
         """Return the module: the given one, or the only one that some settings files name."""
+        from twinstore_backfill.stores import module_argument, resolve_module
+
         if self.module is not None:
             return module_argument(self.module)
         return resolve_module(None, *(side_settings(self.common, file) for file in files))
@@ -278,6 +287,8 @@ class Sides:
     @contextmanager
     def opened(self, module: str) -> Iterator[tuple[Store, Store]]:
         """Open both sides. The source is only read, so a user with no other right is enough."""
+        from twinstore_backfill.stores import open_store, preflight
+
         left = side_settings(self.common, self.source_config)
         right = side_settings(self.common, self.target_config)
         with (
@@ -307,7 +318,7 @@ class RowOptions:
         Raises:
             ValidationError: an instant is invalid, or the bounds leave nothing between them.
         """
-        from twinstore_backfill.subset import Subset  # noqa: PLC0415  # help needs no models
+        from twinstore_backfill.subset import Subset
 
         return Subset(
             key_from=tuple(self.key_from or ()),
@@ -317,10 +328,115 @@ class RowOptions:
         )
 
 
-def expand_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+ADDRESS: Final = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):)?(?P<port>[0-9]{1,5})")
+HIGHEST_PORT: Final = 65_535
+
+
+class ProgressForm(StrEnum):
+    """In which form progress is shown on stderr."""
+
+    BAR = "bar"
+    JSON = "json"
+    NONE = "none"
+
+
+ProgressOption = Annotated[
+    ProgressForm,
+    typer.Option(
+        "--progress",
+        help="Progress on stderr: a bar (plain lines if stderr is not a terminal), lines of JSON, or none.",
+    ),
+]
+MetricsPort = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="[HOST:]PORT",
+        help="Serve Prometheus metrics of the progress on this port while the command runs. Host: 127.0.0.1.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressOutput:
+    """How a command reports its progress: under its name, in a form, and to clients at an address."""
+
+    command: str
+    form: ProgressForm = ProgressForm.BAR
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an invalid address, before any store is opened."""
+        if self.address is not None:
+            _host_and_port(self.address)
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """Yield the object that reports the progress.
+
+        Raises:
+            ConfigurationError: the address cannot be listened on, or the library for it is missing.
+        """
+        from twinstore_backfill.progress.record import (
+            CombinedProgress,
+            JsonProgress,
+            RecordedProgress,
+            SilentProgress,
+            progress_on,
+        )
+
+        with ExitStack() as stack:
+            shown: Progress = SilentProgress()
+            if self.form is ProgressForm.JSON:
+                shown = JsonProgress(sys.stderr, self.command)
+            if self.address is not None:
+                from twinstore_backfill.progress.prometheus import ProgressCollector, serve_metrics
+
+                recorded = shown if isinstance(shown, RecordedProgress) else RecordedProgress()
+                collector = ProgressCollector(self.command, recorded)
+                stack.enter_context(serve_metrics(*_host_and_port(self.address), collector))
+                shown = recorded
+            if self.form is ProgressForm.BAR:
+                bar = stack.enter_context(progress_on())
+                shown = bar if isinstance(shown, SilentProgress) else CombinedProgress(bar, shown)
+            yield shown
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The last options of a command that shows its progress."""
+
+    progress_form: ProgressOption = ProgressForm.BAR
+    metrics_port: MetricsPort = None
+    output: OutputFormat = Format.TEXT
+
+    def progress_output(self, command: str) -> ProgressOutput:
+        """Return what shows the progress of a command."""
+        return ProgressOutput(command, self.progress_form, self.metrics_port)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """Return where to listen.
+
+    Raises:
+        ValidationError: it is not an address.
+    """
+    found = ADDRESS.fullmatch(address)
+    port = int(found["port"]) if found else 0
+    if found is None or not 1 <= port <= HIGHEST_PORT:
+        raise ValidationError(
+            f"--metrics-port {address!r} should be a port from 1 to {HIGHEST_PORT}, or host and port such as "
+            "0.0.0.0:9464."
+        )
+    return (found["host"] or "127.0.0.1").strip("[]"), port
+
+
+def expand_option_groups(command: Callable[..., object]) -> Callable[..., object]:
     """Return a command that takes the options of its groups one by one, those without a default first."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    if not groups:
+        return command
 
     @wraps(command)
     def wrapper(**given: object) -> None:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from io import StringIO
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from twinstore.errors import ValidationError
-from twinstore_backfill.cli.options import Format, OutputFormat
+from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.streams import OutputError, emit_json, emit_text
 from twinstore_backfill.process.messages import warn
-from twinstore_backfill.progress.record import Progress, SilentProgress, progress_on
 from twinstore_backfill.report.texts import number_of, visible
 
 if TYPE_CHECKING:
@@ -211,105 +204,3 @@ def toned(text: str, result: str) -> Text:
 def visible_lines(text: str) -> str:
     """Return text whose keys and names cannot steer the terminal; its own line ends stay."""
     return "\n".join(map(visible, text.split("\n")))
-
-
-ADDRESS: Final = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):)?(?P<port>[0-9]{1,5})")
-HIGHEST_PORT: Final = 65_535
-
-
-class ProgressForm(StrEnum):
-    """In which form progress is shown on stderr."""
-
-    BAR = "bar"
-    JSON = "json"
-    NONE = "none"
-
-
-ProgressOption = Annotated[
-    ProgressForm,
-    typer.Option(
-        "--progress",
-        help="Progress on stderr: a bar (plain lines if stderr is not a terminal), lines of JSON, or none.",
-    ),
-]
-MetricsPort = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics-port",
-        metavar="[HOST:]PORT",
-        help="Serve Prometheus metrics of the progress on this port while the command runs. Host: 127.0.0.1.",
-    ),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressOutput:
-    """How a command reports its progress: under its name, in a form, and to clients at an address."""
-
-    command: str
-    form: ProgressForm = ProgressForm.BAR
-    address: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse an invalid address, before any store is opened."""
-        if self.address is not None:
-            _host_and_port(self.address)
-
-    @contextmanager
-    def progress(self) -> Iterator[Progress]:
-        """Yield the object that reports the progress.
-
-        Raises:
-            ConfigurationError: the address cannot be listened on, or the library for it is missing.
-        """
-        # Most commands need neither; imported, they would cost each of them time.
-        from twinstore_backfill.progress.record import (  # noqa: PLC0415
-            CombinedProgress,
-            JsonProgress,
-            RecordedProgress,
-        )
-
-        with ExitStack() as stack:
-            shown: Progress = SilentProgress()
-            if self.form is ProgressForm.JSON:
-                shown = JsonProgress(sys.stderr, self.command)
-            if self.address is not None:
-                from twinstore_backfill.progress.prometheus import ProgressCollector, serve_metrics  # noqa: PLC0415
-
-                recorded = shown if isinstance(shown, RecordedProgress) else RecordedProgress()
-                collector = ProgressCollector(self.command, recorded)
-                stack.enter_context(serve_metrics(*_host_and_port(self.address), collector))
-                shown = recorded
-            if self.form is ProgressForm.BAR:
-                bar = stack.enter_context(progress_on())
-                shown = bar if isinstance(shown, SilentProgress) else CombinedProgress(bar, shown)
-            yield shown
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """The last options of a command that shows its progress."""
-
-    progress_form: ProgressOption = ProgressForm.BAR
-    metrics_port: MetricsPort = None
-    output: OutputFormat = Format.TEXT
-
-    def progress_output(self, command: str) -> ProgressOutput:
-        """Return what shows the progress of a command."""
-        return ProgressOutput(command, self.progress_form, self.metrics_port)
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    """Return where to listen.
-
-    Raises:
-        ValidationError: it is not an address.
-    """
-    found = ADDRESS.fullmatch(address)
-    port = int(found["port"]) if found else 0
-    if found is None or not 1 <= port <= HIGHEST_PORT:
-        raise ValidationError(
-            f"--metrics-port {address!r} should be a port from 1 to {HIGHEST_PORT}, or host and port such as "
-            "0.0.0.0:9464."
-        )
-    return (found["host"] or "127.0.0.1").strip("[]"), port

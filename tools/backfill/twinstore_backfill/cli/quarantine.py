@@ -6,15 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
-from twinstore.catalog.tenancy import shown
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.ledger import CopyJob
-from twinstore_backfill.cli.copy import CopyOut, copy_and_report, copy_directory
+from twinstore_backfill.cli.copy import CopyOut
 from twinstore_backfill.cli.invocation import CommandGroup
 from twinstore_backfill.cli.options import (
     AsOf,
@@ -22,6 +19,7 @@ from twinstore_backfill.cli.options import (
     IgnoreUnknown,
     OnlyEntities,
     OutputFormat,
+    OutputOptions,
     RowOptions,
     Sides,
     TargetSide,
@@ -29,16 +27,19 @@ from twinstore_backfill.cli.options import (
     ignored_option,
     instant_option,
 )
-from twinstore_backfill.cli.output import OutputOptions, emit, table
-from twinstore_backfill.cli.verify import KeyOption, ShowValues, key_option
-from twinstore_backfill.copy.engine import known_job, present_job_id
-from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.quarantine import quarantine_lines, quarantined
-from twinstore_backfill.copy.status import latest_job
+from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.verify import KeyOption, ShowValues
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.files import wrap_write_errors, write_lines
 from twinstore_backfill.process.stopping import stop_on_signals
-from twinstore_backfill.stores import Store, select_entities
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from twinstore.ledger import CopyJob
+    from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.stores import Store
+
 
 app = typer.Typer(
     cls=CommandGroup, help="Show documents that could not be copied, and retry them.", no_args_is_help=True
@@ -54,6 +55,8 @@ Entry = dict[str, Any]
 @contextmanager
 def opened(side: TargetSide, job: str | None) -> Iterator[tuple[Store, CopyJob]]:
     """Open a target and find the job in its ledger."""
+    from twinstore_backfill.copy.status import latest_job
+
     with side.opened() as store:
         yield store, latest_job(store, job)
 
@@ -67,6 +70,8 @@ def list_(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Count the documents by entity and reason, and name the first ones; their content is not shown."""
+    from twinstore_backfill.copy.quarantine import quarantined
+
     reasons: Counter[tuple[str, str]] = Counter()
     first: list[Entry] = []
     with opened(side, job) as (store, found):
@@ -85,6 +90,8 @@ def list_(
 
 
 def _list_texts(document: Entry) -> Iterator[RenderableType]:
+    from twinstore.catalog.tenancy import shown
+
     if not document["count"]:
         yield "The quarantine is empty."
         return
@@ -109,6 +116,10 @@ def show(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show why one document could not be moved."""
+    from twinstore_backfill.cli.verifying import key_option
+    from twinstore_backfill.copy.quarantine import quarantined
+    from twinstore_backfill.stores import select_entities
+
     with opened(side, job) as (store, found):
         (chosen,) = select_entities(store.bulk, [entity])
         wanted = [entity, list(key_option(chosen, key))]
@@ -126,6 +137,8 @@ def show(
 
 
 def _show_texts(entries: list[Entry]) -> Iterator[str]:
+    from twinstore.catalog.tenancy import shown
+
     for item in entries:
         yield f"{item['entity']} {_key_text(item['key'])}, tenant {shown(item['tenant'])}"
         yield f"reason: {item['reason']}"
@@ -143,6 +156,8 @@ def export(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Write every document with its reason and its original bytes to a file that only its owner may read."""
+    from twinstore_backfill.copy.quarantine import quarantine_lines, quarantined
+
     with wrap_write_errors(out):
         if out.is_dir():
             raise ConfigurationError(f"{out} of --out is a directory; name the file to write.")
@@ -170,6 +185,9 @@ def retry(
 
     Give the same options as for the copy, such as --entity and --as-of: they are part of the job.
     """
+    from twinstore_backfill.cli.copying import copy_and_report, copy_directory
+    from twinstore_backfill.copy.options import CopyOptions
+
     # The report of an earlier copy stays where nothing is copied.
     with copy_directory(out if execute else None, execute=execute), stop_on_signals() as stop:
         name = sides.name
@@ -197,6 +215,10 @@ def _report_pending(
     sides: AbstractContextManager[tuple[Store, Store]], options: CopyOptions, output: Format
 ) -> Exit:
     """Say how many documents would be tried again; any is pending work."""
+    from twinstore_backfill.copy.engine import known_job, present_job_id
+    from twinstore_backfill.copy.quarantine import quarantined
+    from twinstore_backfill.stores import select_entities
+
     with sides as (left, right):
         entities = select_entities(left.bulk, options.entities)
         options.subset.check(entities)

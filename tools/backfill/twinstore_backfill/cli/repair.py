@@ -6,16 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from twinstore.access.query import expired_query
-from twinstore.access.scope import tenant_argument
-from twinstore.catalog.entity import Entity
-from twinstore.catalog.keys import KeyRange
-from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
-from twinstore.models import json_text
 from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import (
     AsOf,
@@ -26,36 +20,21 @@ from twinstore_backfill.cli.options import (
     OnFinish,
     OnlyEntities,
     OutputFormat,
+    OutputOptions,
     Sides,
-    expand_option_groups,
     instant_option,
 )
-from twinstore_backfill.cli.output import OutputOptions, emit, table
-from twinstore_backfill.cli.verify import conclude, report_texts, switch_of
-from twinstore_backfill.ignored import check_ignored, check_ignored_fields
+from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.outcome import Exit, on_finish
 from twinstore_backfill.process.stopping import stop_on_signals
-from twinstore_backfill.repair.engine import (
-    Repair,
-    RepairResult,
-    ReportedRows,
-    read_reported_rows,
-    require_same_stores,
-)
-from twinstore_backfill.report.model import ParityReport
-from twinstore_backfill.report.writing import report_directory, reports_in, write_reports
-from twinstore_backfill.retention import cutoff, is_expired, resolve_as_of
-from twinstore_backfill.stores import (
-    Store,
-    open_store,
-    preflight,
-    prepare_target,
-    refuse_same_store,
-    resolve_module,
-    select_entities,
-)
-from twinstore_backfill.verify.engine import run_verify
-from twinstore_backfill.verify.options import VerifyOptions
+
+if TYPE_CHECKING:
+    from twinstore.catalog.entity import Entity
+    from twinstore_backfill.repair.engine import RepairResult, ReportedRows
+    from twinstore_backfill.report.model import ParityReport
+    from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.options import VerifyOptions
+
 
 DifferencesIn = Annotated[
     Path, typer.Option("--in", help="A differences.ndjson, or the --out directory of a verification.")
@@ -86,6 +65,9 @@ class DifferencesOptions:
 
 
 def _options(module: str, sides: Sides, differences: DifferencesOptions, ignored: Ignored) -> VerifyOptions:
+    from twinstore_backfill.cli.verifying import switch_of
+    from twinstore_backfill.verify.options import VerifyOptions
+
     return VerifyOptions(
         entities=differences.entity or (),
         as_of=instant_option(differences.as_of, "--as-of"),
@@ -95,7 +77,6 @@ def _options(module: str, sides: Sides, differences: DifferencesOptions, ignored
     )
 
 
-@expand_option_groups
 def recheck(
     *,
     sides: Sides,
@@ -105,6 +86,12 @@ def recheck(
     shown: OutputOptions,
 ) -> None:
     """Compare only the rows that a verification reported. Proves nothing about other rows."""
+    from twinstore_backfill.cli.verifying import conclude
+    from twinstore_backfill.repair.engine import read_reported_rows, require_same_stores
+    from twinstore_backfill.report.writing import report_directory, reports_in
+    from twinstore_backfill.stores import select_entities
+    from twinstore_backfill.verify.engine import run_verify
+
     with report_directory(differences.directory_to_clear()), stop_on_signals() as stop:
         on_finish(finish, differences.out)
         name = sides.name
@@ -123,7 +110,6 @@ def recheck(
     raise typer.Exit(report.exit_code)
 
 
-@expand_option_groups
 def repair(
     *,
     sides: Sides,
@@ -138,6 +124,13 @@ def repair(
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
+    from twinstore_backfill.ignored import check_ignored, check_ignored_fields
+    from twinstore_backfill.repair.engine import Repair, read_reported_rows, require_same_stores
+    from twinstore_backfill.report.writing import report_directory, reports_in
+    from twinstore_backfill.retention import resolve_as_of
+    from twinstore_backfill.stores import prepare_target, refuse_same_store, select_entities
+    from twinstore_backfill.verify.engine import run_verify
+
     with report_directory(differences.directory_to_clear() if execute else None), stop_on_signals() as stop:
         on_finish(finish, differences.out)
         name = sides.name
@@ -165,6 +158,9 @@ def repair(
 
 
 def _report_repair(done: RepairResult, report: ParityReport, out: Path | None, output: Format) -> int:
+    from twinstore_backfill.cli.verifying import report_texts
+    from twinstore_backfill.report.writing import write_reports
+
     if out is not None:
         write_reports(report, out)
     document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}
@@ -220,6 +216,9 @@ def purge(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
+    from twinstore.access.scope import tenant_argument
+    from twinstore_backfill.stores import open_store, preflight, resolve_module
+
     settings = common(context).settings()
     limit = instant_option(before, "--before")
     wanted = tenant_argument(tenant) if tenant is not None else None
@@ -244,6 +243,9 @@ def _entities(store: Store) -> list[Entity]:
 def _purge(
     store: Store, entity: Entity, limit: datetime | None, tenant: str | None, *, execute: bool
 ) -> dict[str, object]:
+    from twinstore.models import json_text
+    from twinstore_backfill.retention import cutoff
+
     # By the clock of the store: with one of ours that is ahead, rows would be removed too early.
     before = limit or cutoff(entity, store.options, store.bulk.now())
     rows = 0
@@ -258,6 +260,9 @@ def _purge(
 
 def _remove_expired(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
     """Remove what is due in batches; return how many rows of the entity went."""
+    from twinstore.access.query import expired_query
+    from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
+
     access = store.bulk.access()
     query = expired_query(entity, ALL_TENANTS if tenant is None else Tenant(tenant), before, BATCH)
     removed = 0
@@ -267,6 +272,9 @@ def _remove_expired(store: Store, entity: Entity, before: datetime, tenant: str 
 
 
 def _count_expired(store: Store, entity: Entity, before: datetime, tenant: str | None) -> int:
+    from twinstore.catalog.keys import KeyRange
+    from twinstore_backfill.retention import is_expired
+
     with store.bulk.view() as view:
         batches = view.rows(entity, KeyRange(), tenant_id=tenant)
         # By the scan of a comparison, which needs no model: a row that cannot be decoded is due all the same.

@@ -5,43 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
-from twinstore.config import Settings, load_settings
 from twinstore.errors import ValidationError
-from twinstore.plugins.drivers import load_backend
 from twinstore_backfill.cli.invocation import register_secrets
 from twinstore_backfill.cli.options import (
     IgnoreUnknown,
     OnlyEntities,
+    OutputOptions,
     Sides,
-    expand_option_groups,
     ignored_option,
     side_settings,
 )
-from twinstore_backfill.cli.output import OutputOptions, emit, table
+from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.process.files import json_text, wrap_write_errors, write_atomic
 from twinstore_backfill.process.stopping import stop_on_signals
-from twinstore_backfill.report.failures import Failure, report_failures
-from twinstore_backfill.selftest.engine import (
-    SelftestOptions,
-    check_drivers,
-    embedded_settings,
-    open_scratch,
-    run_selftest,
-)
-from twinstore_backfill.selftest.report import FORMAT, document_of, headline, markdown
-from twinstore_backfill.stores import Store, open_store
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from twinstore.config import Settings
+    from twinstore_backfill.report.failures import Failure
+    from twinstore_backfill.stores import Store
+
 
 JSON = "selftest-report.json"
 MARKDOWN = "selftest-report.md"
 FILES = (JSON, MARKDOWN)
 
 
-@expand_option_groups
 def selftest(
     *,
     sides: Sides,
@@ -69,6 +63,11 @@ def selftest(
     shown: OutputOptions,
 ) -> None:
     """Corrupt a copy of a sample in every known way, and count which corruptions the verification finds."""
+    from twinstore_backfill.report.failures import report_failures
+    from twinstore_backfill.selftest.engine import SelftestOptions, check_drivers, open_scratch, run_selftest
+    from twinstore_backfill.selftest.report import document_of, markdown
+    from twinstore_backfill.stores import open_store
+
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_failures(out, FILES, _failure_file), stop_on_signals() as stop:
         name = sides.name
@@ -104,12 +103,17 @@ def selftest(
 
 
 def _failure_file(failure: Failure) -> dict[str, bytes]:
+    from twinstore_backfill.selftest.report import FORMAT
+
     return {JSON: json_text({"format": FORMAT, **failure.document()})}
 
 
 @contextmanager
 def scratch_settings(file: Path | None) -> Iterator[Settings]:
     """Yield the settings of the scratch databases: those of a file, or of servers that run until the end."""
+    from twinstore.config import load_settings
+    from twinstore_backfill.selftest.engine import embedded_settings
+
     if file is None:
         with embedded_settings() as settings:
             yield register_secrets(settings)
@@ -132,6 +136,9 @@ def require_separate_databases(
     Raises:
         ValidationError: names the place.
     """
+    from twinstore.plugins.drivers import load_backend
+    from twinstore_backfill.stores import open_store
+
     module, first, second = names
     known = {source.bulk.identity}
     if target.backend_section(module, load_backend(second, module=module).name):
@@ -147,6 +154,8 @@ def require_separate_databases(
 
 
 def _texts(report: dict[str, Any], out: Path | None) -> Iterator[RenderableType]:
+    from twinstore_backfill.selftest.report import headline
+
     yield table(
         ("entity", "sampled", "made", "unreadable"),
         [(item["entity"], item["sampled"], item["made"], item["unreadable"]) for item in report["entities"]],

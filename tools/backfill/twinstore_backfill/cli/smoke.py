@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from twinstore.access.scope import tenant_argument
 from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFormat
 from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.process.stopping import stop_on_signals
-from twinstore_backfill.smoke.engine import SHOWN, SmokeOptions, refused, run_smoke
-from twinstore_backfill.stores import open_store, resolve_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from twinstore_backfill.smoke.engine import SmokeReport
+
 
 LONGEST: Final = 3600
 
@@ -51,6 +49,10 @@ def smoke(  # noqa: PLR0917  # the options of a command
     rows of other tenants are only read. It ends with 0 where all is well, 1 where a step failed, 2 for wrong
     settings and 4 where the server does not answer.
     """
+    from twinstore.access.scope import tenant_argument
+    from twinstore_backfill.smoke.engine import SmokeOptions, refused, run_smoke
+    from twinstore_backfill.stores import open_store, resolve_module
+
     settings = common(context).settings()
     name = resolve_module(module, settings)
     options = SmokeOptions(
@@ -70,6 +72,8 @@ def smoke(  # noqa: PLR0917  # the options of a command
 
 def texts(report: SmokeReport) -> Iterator[RenderableType]:
     """Yield the verdict, the steps, and what is wrong."""
+    from twinstore_backfill.smoke.engine import SHOWN
+
     verdict = "SMOKE OK" if report.passed else "SMOKE FAILED"
     place = f"{report.module} on {report.store['place']}"
     yield toned(f"{verdict}: {place}", "pass" if report.passed else "fail")

@@ -34,7 +34,10 @@ class Frozen(BaseModel):
     """Base of every part."""
 
     # An unknown part is refused: a report of a later format must not be rendered in part.
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
+    # Each is built at its first use: most commands use few of them.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, json_schema_serialization_defaults_required=True
+    )
 
 
 class QueryTimes(Frozen):

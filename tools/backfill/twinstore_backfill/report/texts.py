@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog.tenancy import shown
-from twinstore_backfill.subset import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -195,6 +194,8 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
     if report.subset is not None:
+        from twinstore_backfill.subset import described  # noqa: PLC0415  # what prints a table needs no keys
+
         rows.append(("Only", described(report.subset.model_dump())))
     rows += [("Skipped", text) for text in left_out_texts(report)]
     rows += [

@@ -1,0 +1,276 @@
+"""What the commands that compare do and print; imported by the one that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from rich.console import RenderableType
+
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.keys import Key
+from twinstore.config import Settings
+from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.plugins.drivers import installed_backend_names, load_backend
+from twinstore_backfill.cli.options import (
+    Format,
+    ProgressOutput,
+)
+from twinstore_backfill.cli.output import (
+    emit,
+    table,
+    toned,
+)
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.report.model import ParityReport
+from twinstore_backfill.report.texts import (
+    IGNORED_FIELD,
+    LONGEST_SENTENCE,
+    NO_SOURCE,
+    SPEED_COLUMNS,
+    clipped,
+    expired_rows,
+    expired_text,
+    headline,
+    key_text,
+    left_out_texts,
+    lists_of,
+    number_of,
+    proved_text,
+    speed_rows,
+)
+from twinstore_backfill.report.writing import (
+    DIFFERENCES,
+    reports_in,
+    write_reports,
+)
+from twinstore_backfill.stores import Store
+from twinstore_backfill.subset import described
+from twinstore_backfill.verify.engine import run_verify
+from twinstore_backfill.verify.options import Approval, VerifyOptions
+
+if TYPE_CHECKING:
+    from twinstore_backfill.verify.one_row import RowComparison
+
+# As many as fit on a screen; differences.ndjson holds every one.
+NAMED = 10
+
+
+def run_and_write(
+    sides: AbstractContextManager[tuple[Store, Store]],
+    options: VerifyOptions,
+    out: Path | None,
+    stop: StopSwitch,
+    progress_output: ProgressOutput,
+) -> ParityReport:
+    """Compare and return the report; the findings are written to the directory."""
+    with reports_in(out) as write, sides as (left, right), progress_output.progress() as progress:
+        return run_verify(left, right, options, progress, stop, write)
+
+
+def conclude(report: ParityReport, out: Path | None, output: Format) -> None:
+    """Write and print a report."""
+    if out is not None:
+        write_reports(report, out)
+    emit(output, report.model_dump(mode="json"), *report_texts(report, out), saved=out)
+
+
+def approval_option(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:
+    """Return who approved a fresh start, and why; ``None`` if none was requested."""
+    if not start_clean:
+        if reason or approved_by:
+            raise ValidationError(
+                "--reason and --approved-by belong to --start-clean; add it or leave them out."
+            )
+        return None
+    if not (reason and reason.strip()) or not (approved_by and approved_by.strip()):
+        raise ValidationError("--start-clean needs --reason TEXT and --approved-by NAME.")
+    return Approval(reason.strip(), approved_by.strip())
+
+
+def source_name(given: str) -> str:
+    """Return the proper name of a driver that is not opened, or ``none``.
+
+    Raises:
+        ConfigurationError: there is no such driver.
+    """
+    known = {name.casefold(): name for name in (*installed_backend_names(), NO_SOURCE)}
+    # The spelling only: a fresh start does not need the client library of its source either.
+    return known.get(given.casefold()) or load_backend(given).name
+
+
+def require_source(given: str) -> None:
+    """Raise ``ValidationError`` if no driver of a source is named."""
+    if given.casefold() == NO_SOURCE:
+        raise ValidationError(
+            f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
+        )
+
+
+def switch_of(settings: Settings, module: str) -> str | None:
+    """Return the driver that the settings name for a module, ``None`` where they name none."""
+    try:
+        return settings.backend_name(module)
+    except ConfigurationError:
+        # A comparison needs no switch; the report then says that none is set.
+        return None
+
+
+def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
+    """Return what a terminal shows of a report: the verdict first, and what to do last."""
+    yield toned(f"{report.verdict}: {_sentence(_result(report))}", report.verdict)
+    yield from (f"- {_sentence(reason)}" for reason in report.reasons)
+    yield from (f"Warning: {_sentence(text)}" for text in report.warnings)
+    yield from _entities(report)
+    checks = [
+        (clipped(check.id), clipped(check.title), check.result, _sentence(check.summary))
+        for check in report.checks
+    ]
+    yield table(("check", "", "result", ""), checks)
+    if speed := speed_rows(report):
+        yield table(SPEED_COLUMNS, speed, "Milliseconds for the first page of each list")
+    yield from _named(report)
+    yield from (f"{_sentence(text)}." for text in left_out_texts(report))
+    if report.subset is not None:
+        yield f"Only a part was compared: {clipped(described(report.subset.model_dump()))}."
+    for left in report.ignored:
+        if left.kind == "field":
+            yield f"Not compared: {clipped(left.entity)}.{clipped(left.path)}."
+    for item in report.equivalences:
+        how = "apart from ignored fields" if item.name == IGNORED_FIELD else "after normalisation"
+        yield f"Equal {how}: {number_of(item.documents, 'document')} ({clipped(item.name)})."
+    if proved := proved_text(report):
+        yield proved
+    if report.envelope.fast_path is not None:
+        yield _sentence(str(report.envelope.fast_path))
+    # Repeated here, where readers look for it after a long list.
+    yield toned(f"{report.verdict}. {_sentence(report.next_step)}", report.verdict)
+    if out is not None:
+        yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
+        if report.approval is None:
+            yield f"Every finding: {out}/{DIFFERENCES}."
+
+
+def _sentence(text: str) -> str:
+    return clipped(text, LONGEST_SENTENCE)
+
+
+def _result(report: ParityReport) -> str:
+    """Say what is wrong first; of two equal stores their number is enough."""
+    if report.verdict != "PASS":
+        return headline(report)
+    return f"{number_of(report.documents_equal, 'document')} equal. {expired_text(report)}".strip()
+
+
+def _entities(report: ParityReport) -> Iterator[RenderableType]:
+    rows = [
+        (
+            entity.entity,
+            entity.result,
+            entity.counts.equal,
+            entity.counts.missing,
+            entity.counts.extra,
+            entity.counts.different + entity.counts.stale,
+            entity.counts.quarantined + entity.counts.undecodable,
+            f"{entity.counts.expired_source:,} / {entity.counts.expired_target:,}",
+        )
+        for entity in report.entities
+    ]
+    columns = ("entity", "result", "equal", "missing", "extra", "different", "undecodable", "expired")
+    width = len(columns) if any(expired_rows(report)) else len(columns) - 1
+    if rows:
+        yield table(columns[:width], [row[:width] for row in rows])
+
+
+def _named(report: ParityReport) -> Iterator[str]:
+    """Name the fields and the first keys that differ, so that a terminal is enough to go on."""
+    for entity in report.entities:
+        name = entity.entity
+        for item in entity.fields[:NAMED]:
+            yield f"{item.kind} {name}, field {clipped(item.path)}: {item.documents:,}"
+        for listed in lists_of(entity):
+            suffix = "" if listed.kind in {"missing", "extra"} else ": {}"
+            for row in listed.rows[:NAMED]:
+                yield f"{listed.kind} {name} {_key(row.named)}{suffix.format(row.where)}"
+            if listed.count > NAMED:
+                yield f"… and {listed.count - NAMED:,} more {listed.kind} in {name}"
+
+
+def _key(key: Key | None) -> str:
+    if key is None:
+        return key_text(key)
+    return json.dumps(clipped("/".join(map(str, key))), ensure_ascii=False)
+
+
+CODES = {
+    "equal": Exit.OK,
+    "unproved": Exit.INCONCLUSIVE,
+    "quarantined": Exit.INCONCLUSIVE,
+    "expired": Exit.OK,
+}
+
+
+def key_option(entity: Entity, parts: Sequence[str]) -> Key:
+    """Return the key that an option gives in parts.
+
+    Raises:
+        ValidationError: it is not a key of the entity.
+    """
+    from twinstore_backfill.repair.engine import is_nameable
+
+    wanted = entity.key_parts
+    if len(parts) == len(wanted):
+        try:
+            key = tuple(
+                int(text) if part.type.is_number else text for text, part in zip(parts, wanted, strict=True)
+            )
+        except ValueError:
+            key = ()
+        if key and is_nameable(entity, key):
+            return key
+    described = ", ".join(f"{part.field} ({part.type.value})" for part in wanted)
+    raise ValidationError(
+        f"--key does not name a row of {entity.name}, whose key is {described}; give --key once for each."
+    )
+
+
+def row_document(found: RowComparison, *, show_values: bool) -> dict[str, Any]:
+    """Return the comparison of one row for programs."""
+    places = [
+        {"path": item.path, **({"source": item.source, "target": item.target} if show_values else {})}
+        for item in found.places
+    ]
+    return {
+        "entity": found.entity,
+        "key": list(found.key),
+        "verdict": found.verdict,
+        "tenant_in_source": found.source_tenant,
+        "tenant_in_target": found.target_tenant,
+        "reason": found.reason,
+        "equivalences": list(found.equivalences),
+        "differences": places,
+    }
+
+
+def row_texts(found: RowComparison, *, show_values: bool) -> Iterator[str]:
+    """Yield the comparison of one row for people."""
+    yield f"{found.entity} {'/'.join(map(str, found.key))}: {found.verdict}"
+    if found.reason is not None:
+        yield f"The source row cannot be copied: {found.reason}."
+    for text in found.equivalences:
+        how = "Not compared" if text.endswith(f"({IGNORED_FIELD})") else "Equal after normalisation"
+        yield f"{how}: {text}."
+    for item in found.places:
+        yield f"  {item.path}"
+        if show_values:
+            yield f"    expected: {_shown(item.source)}"
+            yield f"    stored:   {_shown(item.target)}"
+
+
+def _shown(value: object) -> str:
+    return "(nothing)" if value is None else orjson.dumps(value).decode()
