@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from typing_extensions import override
 
 from twinstore.access.paging import Page, UndecodableRow, decode_token
-from twinstore.access.protocol import UNSET, Add, Ref, UniqueKey
+from twinstore.access.protocol import UNSET, Add, Ref, UniqueKey, WritingOperation
 from twinstore.access.repository import Repository
 from twinstore.access.scope import flag_argument, id_argument, instant_argument, text_argument
 from twinstore.catalog.row import Row
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 # The operation of a driver that reads due triggers with their schedules.
 DUE: Final = "due_schedules"
+# The operation that marks due triggers for one worker.
+CLAIM: Final = WritingOperation("claim_triggers")
 ONE_PER_SCHEDULE: Final = TRIGGERS.unique("schedule")
 
 
@@ -148,17 +151,16 @@ class Schedules(Repository, ScheduleRepository):
         until = end_of_lease(instant_argument(now, "now"), lease)
         sets: FieldUpdates = {"claimedBy": owner, "claimedUntil": until, "claimFence": Add(1)}
         self._check_writable()
-        claims: tuple[ScheduleClaim, ...] = ()
-        # In turns: triggers of schedules that may not fire are claimed, too, and out of the way then.
+        claim = self._special(CLAIM, partial(self._access.mark, TRIGGERS))
         with self._partial_progress() as steps:
-            while len(claims) < query.limit:
-                wanted = replace(query, limit=query.limit - len(claims))
-                triggers = self._access.mark(TRIGGERS, wanted, sets)
-                if not triggers:
-                    break
+            while triggers := claim(query, sets):
                 steps.done()
-                claims += tuple(claim_of(*pair) for pair in active(triggers, self._schedules_of(triggers)))
-        return claims
+                pairs = active(triggers, self._schedules_of(triggers))
+                claims = tuple(claim_of(*pair) for pair in pairs)
+                # Those of schedules that may not fire are claimed as well, and out of the way then.
+                if claims:
+                    return claims
+        return ()
 
     def _own(self, tenant_id: str, schedule_id: str) -> Row[Schedule] | None:
         scope = self._admit(tenant_id)

@@ -676,8 +676,10 @@ class ClaimContract(SchedulerCases):
         trigger = trigger_of(here, stored[0])
         here.probe.poison(TRIGGERS, (trigger.id,), "s3cr3t")
         here.probe.poison(SCHEDULES, (stored[1].id,), "s3cr3t")
-        assert sorted(claimed(here, at(99_999), limit=2)) == [stored[2].id, stored[3].id]
-        assert claimed(here, at(99_999)) == []
+        found: list[str] = []
+        while ids := claimed(here, at(99_999), limit=2):
+            found += ids
+        assert sorted(found) == [stored[2].id, stored[3].id]
         logged = [record.getMessage() for record in caplog.records if record.name == "twinstore.undecodable"]
         assert [len([text for text in logged if key in text]) for key in (trigger.id, stored[1].id)] == [1, 1]
 
