@@ -17,8 +17,7 @@ from twinstore.scheduler import PolicyRunJobStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.scheduler import PolicyRunJob
-    from twinstore.scheduler.schedules import ScheduleClaim
+    from twinstore.scheduler import PolicyRunJob, ScheduleClaim
 
 __all__ = ["on_mongo", "on_postgres"]
 
