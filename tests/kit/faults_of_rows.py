@@ -136,8 +136,7 @@ def due_by_the_trigger_alone(patch: Patch) -> None:
     """Return the schedules of all due triggers, whether they may fire or not."""
 
     def all_of_them(triggers: Any, schedules: Any) -> Any:
-        del triggers
-        return tuple(row.model for row in schedules)
+        return zip(triggers, (row.model for row in schedules), strict=False)
 
     patch.setattr("twinstore.scheduler.repositories.schedules.active", all_of_them)
 

@@ -11,7 +11,8 @@ from tests.kit.mutants import Mutant, Patch, case, replacing
 from twinstore.access import guard, nested_units
 from twinstore.access.scope import Scope
 from twinstore.access.unit_state import UnitState
-from twinstore.catalog.conditions import Before
+from twinstore.catalog.conditions import Before, Equals
+from twinstore.catalog.row import Row
 from twinstore.documents import access
 from twinstore.documents import access as documents
 from twinstore.documents.rows import sort_value
@@ -19,6 +20,7 @@ from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.repositories import run_summaries as summaries
+from twinstore.scheduler.repositories import triggers
 from twinstore.scheduler.rules import run_summaries as summary_rules
 from twinstore.scheduler.rules import runs as run_rules
 from twinstore.scheduler.rules import schedules as schedule_rules
@@ -193,6 +195,26 @@ MUTANTS: Final = [
         "a trigger is computed at every write",
         recomputed_always,
         case("test_unrelated_fields_leave_the_trigger_alone"),
+    ),
+    Mutant(
+        "whoever has claimed a schedule fires it",
+        replacing(schedule_rules, "check_claim", lambda *_: None),
+        case("test_a_worker_that_dies_loses_its_claim_with_the_lease"),
+    ),
+    Mutant(
+        "a firing leaves its claim",
+        replacing(triggers, "unclaimed", lambda trigger, before: Row(trigger, before.storage)),
+        case("test_a_claim_fires_once_and_ends_with_that"),
+    ),
+    Mutant(
+        "fences begin again",
+        replacing(triggers, "unclaimed", lambda trigger, _: Row(trigger)),
+        case("test_a_claim_fires_once_and_ends_with_that"),
+    ),
+    Mutant(
+        "what others hold is claimed",
+        replacing(queries, "NotAfter", lambda *_: Equals("enabled", value=True)),
+        case("test_a_claim_has_holder_end_and_fence_and_readers_see_nothing_of_it"),
     ),
     Mutant(
         "stale expectations are met",
