@@ -122,7 +122,7 @@ def lives(store: Store) -> Plan:
 
 
 def firing(store: Store) -> Plan:
-    """Return due schedules: listed by the hundred and fired one by one, all workers in one order or not."""
+    """Return due schedules: read in pages and fired one by one, all workers in one order or not."""
     fire, spread = Kind.FIRE, Kind.FIRE_SPREAD
     peers = ("procrastinate, periodic", "apscheduler, schedules")
     entries = [

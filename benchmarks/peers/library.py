@@ -17,14 +17,15 @@ from twinstore.scheduler import PolicyRunJobStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.scheduler import PolicyRunJob, Schedule
+    from twinstore.scheduler import PolicyRunJob, ScheduleClaim
 
 __all__ = ["on_mongo", "on_postgres"]
 
 KEY: Final = "bench"
 TIMEOUT: Final = timedelta(minutes=5)
 LEASE: Final = timedelta(minutes=1)
-PAGE: Final = 100
+# A worker fires what it claims within the lease, and others find the rest.
+PAGE: Final = 25
 DISPATCHING, SUBMITTED, COMPLETED = (
     PolicyRunJobStatus.DISPATCHING,
     PolicyRunJobStatus.SUBMITTED,
@@ -49,7 +50,7 @@ class Library(Contender):
         self._opened = twinstore.open_storage(endpoints.settings[driver])
         self._storage = self._opened.scheduler
         self._worker = worker
-        self._due: list[Schedule] = []
+        self._due: list[ScheduleClaim] = []
 
     @override
     def close(self) -> None:
@@ -97,16 +98,17 @@ class Library(Contender):
         self._storage.policy_run_service.enqueue(request(0))
         return self._process(size)
 
-    def _fire(self, arrange: Callable[[list[Schedule]], None]) -> int:
-        """Fire the next of a page of due schedules; others may have been faster."""
+    def _fire(self, arrange: Callable[[list[ScheduleClaim]], None]) -> int:
+        """Fire the next of a page of due schedules, which no other worker has."""
         now = datetime.now(UTC)
         if not self._due:
-            self._due = list(self._storage.schedules.get_due_schedules(now, limit=PAGE))
+            self._due = list(self._storage.schedules.claim_due(self._worker, now, limit=PAGE))
             arrange(self._due)
         if not self._due:
             return 0
-        schedule = self._due.pop()
-        return int(self._storage.triggers.fire(schedule.tenant_id, schedule.id, now) is not None)
+        claim = self._due.pop()
+        schedule = claim.schedule
+        return int(self._storage.triggers.fire(schedule.tenant_id, schedule.id, now, claim=claim) is not None)
 
     def _lock(self, size: int) -> int:
         began = perf_counter()

@@ -131,6 +131,7 @@ from twinstore.catalog.conditions import Condition as Condition
 from twinstore.catalog.conditions import Equals as Equals
 from twinstore.catalog.conditions import IsNull as IsNull
 from twinstore.catalog.conditions import IsPresent as IsPresent
+from twinstore.catalog.conditions import NotAfter as NotAfter
 from twinstore.catalog.conditions import OneOf as OneOf
 from twinstore.catalog.entity import NAME as NAME
 from twinstore.catalog.entity import CopyPolicy as CopyPolicy
@@ -470,6 +471,7 @@ __all__: list[str] = [
     "ModuleStorage",
     "Name",
     "NoDigests",
+    "NotAfter",
     "NotPicklable",
     "Number",
     "NumberTakenError",

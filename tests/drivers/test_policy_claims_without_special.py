@@ -1,4 +1,4 @@
-"""With every statement of their own switched off, the drivers keep what the kit asks of policy jobs."""
+"""With every statement of their own switched off, the drivers keep what the kit asks of claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import twinstore_postgres.backend
 from tests.drivers.mongo.deployment import mongo_deployments
 from tests.drivers.postgres.deployment import postgres_deployments
 from twinstore.scheduler.repositories.policy_jobs import CLAIM
-from twinstore.testing.scheduler import PolicyClaimContract, PolicyJobContract
+from twinstore.testing.scheduler import ClaimContract, PolicyClaimContract, PolicyJobContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ def is_left_to_the_full_form(kit: type[object], test: str, case: str) -> bool:
     return test == "test_a_status_changes_as_the_state_machine_allows_in_either_way"
 
 
-class TestMongoInGeneral(PolicyJobContract, PolicyClaimContract):
+class TestMongoInGeneral(PolicyJobContract, PolicyClaimContract, ClaimContract):
     @pytest.fixture(scope="class")
     @classmethod
     def backend_factory(cls, mongo_server: MongoServer) -> BackendFactory:

@@ -18,7 +18,8 @@ import pytest
 from twinstore.access import errors, guard, nested_units
 from twinstore.access.scope import Scope
 from twinstore.access.unit_state import Lifetime, UnitState
-from twinstore.catalog.conditions import Before
+from twinstore.catalog.conditions import Before, Equals
+from twinstore.catalog.row import Row
 from twinstore.documents import access as documents
 from twinstore.ledger import ledger
 from twinstore.ledger.catalog import JOBS
@@ -29,6 +30,7 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.module import MODULE
 from twinstore.scheduler.repositories import run_summaries as summaries
+from twinstore.scheduler.repositories import triggers
 from twinstore.scheduler.rules import run_summaries as summary_rules
 from twinstore.scheduler.rules import runs as run_rules
 from twinstore.scheduler.rules import schedules as schedule_rules
@@ -126,8 +128,7 @@ def due_by_the_trigger_alone(patch: Patch) -> None:
     """Return the schedules of all due triggers, whether they may fire or not."""
 
     def all_of_them(triggers: Any, schedules: Any) -> Any:
-        del triggers
-        return tuple(row.model for row in schedules)
+        return zip(triggers, (row.model for row in schedules), strict=False)
 
     patch.setattr("twinstore.scheduler.repositories.schedules.active", all_of_them)
 
@@ -210,6 +211,26 @@ FAULTS: Final = [
         "now is taken in whole seconds",
         recalculated_in_whole_seconds,
         case("test_recalculate_looks_at_the_milliseconds_of_now"),
+    ),
+    Fault(
+        "any worker fires what one has claimed",
+        replacing(schedule_rules, "check_claim", lambda *_: None),
+        case("test_a_worker_that_dies_loses_its_claim_with_the_lease"),
+    ),
+    Fault(
+        "a firing leaves its claim",
+        replacing(triggers, "unclaimed", lambda trigger, before: Row(trigger, before.storage)),
+        case("test_a_claim_fires_once_and_ends_with_that"),
+    ),
+    Fault(
+        "fences begin again",
+        replacing(triggers, "unclaimed", lambda trigger, _: Row(trigger)),
+        case("test_a_claim_fires_once_and_ends_with_that"),
+    ),
+    Fault(
+        "what others hold is claimed",
+        replacing(queries, "NotAfter", lambda *_: Equals("enabled", value=True)),
+        case("test_a_claim_has_holder_end_and_fence_and_readers_see_nothing_of_it"),
     ),
     Fault(
         "stale expectations are met",

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from twinstore.access.query import holds, label_of_value
-from twinstore.catalog.conditions import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.conditions import (
+    After,
+    AtLeast,
+    AtMost,
+    Before,
+    Equals,
+    IsNull,
+    IsPresent,
+    NotAfter,
+    OneOf,
+)
 from twinstore.catalog.entity import Derived, Entity, Layout, Marker, Module, Parent
 from twinstore.catalog.indexes import Index, StoreKind
 from twinstore.catalog.keys import digits, text, uuid
@@ -153,6 +163,8 @@ def test_a_required_marker_may_be_a_unique_value() -> None:
         (After("f", 1), [2], [1, 0, None, "2", True, at(0)]),
         (Before("f", at(1)), [at(0)], [at(1), at(2), None, "2025-01-01T00:00:00Z", 0]),
         (AtMost("f", at(1)), [at(1), at(0)], [at(2), None]),
+        (NotAfter("f", at(1)), [at(1), at(0), None, 3], [at(2)]),
+        (NotAfter("f", 1), [1, 0, None, at(2)], [2]),
         (AtLeast("f", 0), [0, 1], [-1, None, "0", False]),
     ],
 )

@@ -28,7 +28,7 @@ from twinstore.access.paging import SortKey
 from twinstore.access.protocol import UNSET, Add, Ref, UniqueKey
 from twinstore.access.query import Query, build_query, key_order, query_of_key
 from twinstore.access.scope import Scope
-from twinstore.catalog.conditions import After, AtLeast, AtMost, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.conditions import After, AtLeast, AtMost, Equals, IsNull, IsPresent, NotAfter, OneOf
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, TenancyKind, Tenant
 from twinstore.errors import ValidationError
@@ -121,6 +121,7 @@ CONDITIONS: Final[Mapping[str, Sequence[Condition]]] = {
         AtMost("dueAt", at(0)),
         IsPresent("closedAt"),
         IsNull("archivedAt"),
+        NotAfter("archivedAt", at(0)),
         Equals("archivedBy", "ada"),
     ),
     PLACES.name: (Equals("amount", 1), IsNull("checkedAt"), After("checkedAt", at(0))),

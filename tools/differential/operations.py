@@ -65,6 +65,26 @@ def vars_of(options: object) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class ClaimDue:
+    """Claim due schedules and fire some of them: a firing needs the claim that was answered."""
+
+    owner: object
+    now: object
+    limit: object
+    later: object
+    fires: int
+
+    def __call__(self, session: SchedulerSession | SchedulerStorage) -> object:
+        """Claim, and fire at a later instant."""
+        call: Any = session  # given what generators make, also what is refused
+        claims = call.schedules.claim_due(self.owner, self.now, limit=self.limit)
+        return claims, [
+            call.triggers.fire(claim.schedule.tenant_id, claim.schedule.id, self.later, claim=claim)
+            for claim in claims[: self.fires]
+        ]
+
+
+@dataclass(frozen=True)
 class Move:
     """Update a run from what is stored: the only way to get far in its life."""
 
@@ -85,7 +105,7 @@ class Move:
         return (updated, session.run_summary_service.project(run) if self.project else None)
 
 
-Operation = MethodCall | Move | MoveGraphJob | EventsOf
+Operation = MethodCall | ClaimDue | Move | MoveGraphJob | EventsOf
 
 
 def paged(generator: ValueGenerator) -> dict[str, object]:
@@ -382,6 +402,16 @@ OPERATIONS: Final[dict[str, tuple[int, Callable[[ValueGenerator], Operation]]]] 
         2,
         lambda generator: MethodCall(
             "schedules.get_due_schedules", (generator.time_of_day(),), {"limit": generator.limit()}
+        ),
+    ),
+    "claim_due": (
+        3,
+        lambda generator: ClaimDue(
+            generator.actor(),
+            generator.time_of_day(),
+            generator.limit(),
+            generator.time_of_day(),
+            generator.randrange(4),
         ),
     ),
     "recalculate": (

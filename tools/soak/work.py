@@ -98,10 +98,14 @@ class Worker:
     def fire(self) -> None:
         """Fire some of the triggers that are due."""
         now = self._clock.accelerated_now()
-        due = list(self._storage.schedules.get_due_schedules(now, limit=20))
-        for schedule in self._random.sample(due, min(len(due), 3)):
+        claims = self._storage.schedules.claim_due(self.name, now, limit=self._random.randint(1, 6))
+        for claim in claims[:3]:  # the others are due again when their leases have ended
+            schedule = claim.schedule
             self._intend("fire", schedule=schedule.id)
-            fired = self._storage.triggers.fire(schedule.tenant_id, schedule.id, now)
+            try:
+                fired = self._storage.triggers.fire(schedule.tenant_id, schedule.id, now, claim=claim)
+            except LeaseLostError:
+                fired = None
             if fired is None:
                 self._answered()
                 continue

@@ -428,13 +428,20 @@ class MarkRule(Generic[M]):
             self.done = None
             return (None,)
         # As a whole: a change may break a rule between two fields. By its own class: a variant stays one.
-        model = cast("M", stored.model.evolve(**self._values(stored, now)))
-        self.done = Row(model, stored.storage)
+        markers = self._values(stored, now, markers=True)
+        fields = {self._entity.shapes[name].name: value for name, value in self._values(stored, now).items()}
+        model = cast("M", stored.model.evolve(**fields) if fields else stored.model)
+        storage = {name: value for name, value in {**stored.storage, **markers}.items() if value is not None}
+        self.done = Row(model, storage)
         return (self.done,)
 
-    def _values(self, stored: Row, now: ServerClock) -> dict[str, object]:
-        named = ((self._entity.shapes[wire].name, change) for wire, change in self._sets.items())
-        return {name: changed_value(getattr(stored.model, name), change, now) for name, change in named}
+    def _values(self, stored: Row, now: ServerClock, *, markers: bool = False) -> dict[str, object]:
+        """Return the new values of fields or markers, by their name in the description."""
+        return {
+            name: changed_value(self._entity.value(stored.model, stored.storage, name), change, now)
+            for name, change in self._sets.items()
+            if (name in self._entity.markers) is markers
+        }
 
 
 def changed_value(stored: object, change: object, now: ServerClock) -> object:

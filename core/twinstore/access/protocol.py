@@ -289,7 +289,7 @@ class Unset:
 
 UNSET: Final = Unset()
 FieldUpdates = Mapping[str, str | bool | int | datetime | Add | ServerTime | Unset]
-"""What ``mark`` does to the fields of a row, by wire name."""
+"""What ``mark`` does to the fields and storage markers of a row, by wire name."""
 Values = Mapping[str, str | bool | int | datetime | Unset]
 """What ``amend`` sets the fields of a row to, by wire name; the text of an enumeration."""
 

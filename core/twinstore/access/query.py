@@ -23,6 +23,7 @@ from twinstore.catalog.conditions import (
     Equals,
     IsNull,
     IsPresent,
+    NotAfter,
     OneOf,
 )
 from twinstore.catalog.tenancy import ALL_TENANTS, Tenant, Tenants
@@ -264,6 +265,8 @@ def holds(condition: Condition, value: object) -> bool:
             return value is not None
         case After() | Before() | AtMost() | AtLeast():
             return _compares(condition, value)
+        case NotAfter(field, bound):
+            return not _compares(After(field, bound), value)
         case _:
             assert_never(condition)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -18,6 +18,7 @@ __all__ = [
     "Equals",
     "IsNull",
     "IsPresent",
+    "NotAfter",
     "OneOf",
 ]
 
@@ -67,6 +68,14 @@ class AtMost:
 
 
 @dataclass(frozen=True, slots=True)
+class NotAfter:
+    """The instant or number is absent, or not greater than this one."""
+
+    field: str
+    value: Bound
+
+
+@dataclass(frozen=True, slots=True)
 class AtLeast:
     """The instant or number is present and not less than this one."""
 
@@ -95,13 +104,10 @@ COMPARISONS: Final[Mapping[type[Comparison], Callable[..., bool]]] = {
     AtMost: operator.le,
     AtLeast: operator.ge,
 }
-Condition = Equals | OneOf | Comparison | IsNull | IsPresent
+Condition = Equals | OneOf | Comparison | NotAfter | IsNull | IsPresent
 
 
-def is_implied(condition: Condition, where: Iterable[Condition]) -> bool:
+def is_implied(condition: Condition, where: Sequence[Condition]) -> bool:
     """Whether the conditions of a list say that its rows are in an index."""
-    present = isinstance(condition, IsPresent)
-    return any(
-        item == condition or (present and item.field == condition.field and not isinstance(item, IsNull))
-        for item in where
-    )
+    implying = [item.field for item in where if not isinstance(item, IsNull | NotAfter)]
+    return condition in where or (isinstance(condition, IsPresent) and condition.field in implying)

@@ -30,7 +30,7 @@ from twinstore.access.protocol import Binding, ServerClock, UniqueKey
 from twinstore.access.query import Query, holds, key_order, label_of_value, query_of_key
 from twinstore.access.retry import retry
 from twinstore.access.unit_state import UnitState
-from twinstore.catalog.conditions import Comparison, Condition, Equals
+from twinstore.catalog.conditions import Comparison, Condition, Equals, NotAfter
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind, Tenant
 from twinstore.documents.rows import amended, content, decode, encode, instant, key_of, sort_key
@@ -763,7 +763,7 @@ def matches(row: DocumentRow, query: Query) -> bool:
 def is_true(condition: Condition, row: DocumentRow) -> bool:
     """Whether one condition is true of a row; an instant that is stored as text compares as the instant."""
     value = row.value(condition.field)
-    timed = isinstance(condition, Comparison) and isinstance(condition.value, datetime)
+    timed = isinstance(condition, Comparison | NotAfter) and isinstance(condition.value, datetime)
     return holds(condition, instant(value) if timed else value)
 
 

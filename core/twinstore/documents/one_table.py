@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Final, Self, assert_never
 
 from typing_extensions import override
 
-from twinstore.catalog.conditions import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.conditions import (
+    After,
+    AtLeast,
+    AtMost,
+    Before,
+    Equals,
+    IsNull,
+    IsPresent,
+    NotAfter,
+    OneOf,
+)
 from twinstore.catalog.conditions import Condition as QueryCondition
 from twinstore.catalog.indexes import StoreKind
 from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind, Tenant
@@ -160,7 +170,13 @@ def as_text(value: object) -> object:
 # A :class:`~twinstore.access.query.Query` as the text of SQL, for any server that has ``?`` and expressions.
 
 
-OPERATORS: Final = {After: ">", Before: "<", AtMost: "<=", AtLeast: ">="}
+COMPARISONS: Final = {
+    After: "{0} > ?",
+    Before: "{0} < ?",
+    AtMost: "{0} <= ?",
+    AtLeast: "{0} >= ?",
+    NotAfter: "({0} IS NULL OR {0} <= ?)",
+}
 # Not TRUE and FALSE, which some servers do not have.
 ALWAYS_TRUE: Final = "1 = 1"
 ALWAYS_FALSE: Final = "1 = 0"
@@ -216,8 +232,8 @@ class SqlText:
                 return cls(f"{expression} IS NULL")
             case IsPresent():
                 return cls(f"{expression} IS NOT NULL")
-            case After() | Before() | AtMost() | AtLeast():
-                return cls(f"{expression} {OPERATORS[type(item)]} ?", (value(item.value),))
+            case After() | Before() | AtMost() | AtLeast() | NotAfter():
+                return cls(COMPARISONS[type(item)].format(expression), (value(item.value),))
             case _:
                 assert_never(item)
 

@@ -70,7 +70,7 @@ def next_fire(when_cron: str, timezone: str, after: datetime) -> datetime:
         CronError: an argument is not valid, or the next instant lies beyond the year 9999.
     """
     rule, zone = parse_rule(when_cron), ZoneInfo(validate_timezone(timezone))
-    fire = next(fires(rule, zone, _instant(after)), None)
+    fire = following(rule, zone, _instant(after))
     if fire is None:
         raise CronError(
             f"{rule.text!r} in {zone.key} has no instant after {after.isoformat()} up to {LAST:%Y-%m-%d}"
@@ -98,13 +98,31 @@ def passed_and_next(
     """
     rule, zone, end = parse_rule(when_cron), ZoneInfo(validate_timezone(timezone)), _instant(until)
     passed = 0
-    for fire in fires(rule, zone, _instant(after)):
+    for fire in walk(rule, zone, _instant(after)):
         if fire > end:
             return passed, fire
         if passed == limit:
             break  # the rest of the walk may be years of minutes
         passed += 1
     return passed, next_fire(when_cron, timezone, until)
+
+
+# Many schedules are due at one instant by one expression, such as the full hour.
+@lru_cache(maxsize=4096)
+def following(rule: CronExpression, zone: ZoneInfo, after: datetime) -> datetime | None:
+    """Return the first firing instant after ``after``, ``None`` at the end of the calendar."""
+    return next(fires(rule, zone, after), None)
+
+
+def walk(rule: CronExpression, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """Yield what :func:`fires` yields; few triggers get beyond the first two, which others have as well."""
+    for _ in range(2):
+        fire = following(rule, zone, after)
+        if fire is None:
+            return
+        yield fire
+        after = fire
+    yield from fires(rule, zone, after)
 
 
 def fires(rule: CronExpression, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     )
     from twinstore.scheduler.schedules import (
         Schedule,
+        ScheduleClaim,
         ScheduleLimits,
         ScheduleNotify,
         ScheduleOnlyIf,
@@ -146,6 +147,7 @@ __all__ = [
     "RunSummaryService",
     "RunTrigger",
     "Schedule",
+    "ScheduleClaim",
     "ScheduleLimits",
     "ScheduleMode",
     "ScheduleNotify",

@@ -93,6 +93,12 @@ TRIGGERS: Final = Entity(
     group="triggers",
     dated="updatedAt",
     parent=Parent(entity=SCHEDULES, field="scheduleId"),
+    # Who fires it next, until when, and how often it was claimed; no index, so that a claim is a cheap write.
+    storage=(
+        Marker(name="claimedBy"),
+        Marker(name="claimedUntil", kind=Kind.INSTANT),
+        Marker(name="claimFence", kind=Kind.INTEGER),
+    ),
     indexes=(
         Index(fields=("scheduleId",), name="schedule", unique=True),
         Index(

@@ -21,7 +21,7 @@ from twinstore.access.scope import (
     text_argument,
     whole_argument,
 )
-from twinstore.catalog.conditions import After, AtMost, Before, Condition, Equals, IsNull, OneOf
+from twinstore.catalog.conditions import After, AtMost, Before, Condition, Equals, IsNull, NotAfter, OneOf
 from twinstore.catalog.tenancy import ALL_TENANTS, Tenants
 from twinstore.errors import ValidationError
 from twinstore.models.fields import INT32_MAX
@@ -105,9 +105,12 @@ def triggers(scope: Tenants, limit: int, page_token: str | None) -> Query:
     )
 
 
-def due_triggers(now: datetime, limit: int) -> Query:
-    """Return the query behind ``ScheduleRepository.get_due_schedules``, over all tenants."""
-    where = (Equals("enabled", value=True), AtMost("nextFireAt", instant_argument(now, "now")))
+def due_triggers(now: datetime, limit: int, *, unclaimed: bool = False) -> Query:
+    """Return the query of due triggers over all tenants, on request of those that no worker holds."""
+    instant = instant_argument(now, "now")
+    where: list[Condition] = [Equals("enabled", value=True), AtMost("nextFireAt", instant)]
+    if unclaimed:
+        where.append(NotAfter("claimedUntil", instant))
     return build_query(
         "triggers", scope=ALL_TENANTS, where=where, order=DUE_TRIGGERS, limit=limit, maximum=1000
     )

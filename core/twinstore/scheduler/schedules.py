@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import AfterValidator, AliasChoices, Field
@@ -25,6 +26,7 @@ from twinstore.models.fields import (
 )
 from twinstore.models.rules import EqualOrAbsent, NotBefore, filled_from
 from twinstore.scheduler.enums import ScheduleMode, SeverityRank
+from twinstore.scheduler.policy_jobs import LEASE
 from twinstore.scheduler.selectors import Selector
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Schedule",
+    "ScheduleClaim",
     "ScheduleLimits",
     "ScheduleNotify",
     "ScheduleOnlyIf",
@@ -134,8 +137,27 @@ class ScheduleQueryOptions:
     page_token: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleClaim:
+    """A due schedule that one worker holds, to be fired with ``TriggerRepository.fire``.
+
+    Attributes:
+        schedule: the schedule.
+        scheduled_for: the instant that is due.
+        lease_owner: the worker.
+        lease_expires_at: when the claim ends.
+        fence: the number of the claim, higher than that of every earlier claim of this schedule.
+    """
+
+    schedule: Schedule
+    scheduled_for: datetime
+    lease_owner: str
+    lease_expires_at: datetime
+    fence: int
+
+
 class ScheduleRepository(Protocol):
-    """Stores schedules. Every method sees the schedules of one tenant only, except ``get_due_schedules``.
+    """Stores schedules. Each method sees one tenant only, except ``get_due_schedules`` and ``claim_due``.
 
     All methods raise ``ValidationError`` for bad arguments, ``TenantScopeError`` when bound to another
     tenant, ``UnavailableError`` when the store cannot be reached and ``DocumentDecodeError`` for a stored
@@ -226,5 +248,17 @@ class ScheduleRepository(Protocol):
         or whose trigger cannot, does not delay the others: ``undecodable`` names it, and the others are
         returned. Order: (next_fire_at, tenant_id, id) of the trigger. Limit 100, at most 1000; there is no
         next page, because what was fired is due no more. Empty: an empty page.
+        """
+        ...
+
+    def claim_due(
+        self, lease_owner: str, now: datetime, *, limit: int = 100, lease: timedelta = LEASE
+    ) -> tuple[ScheduleClaim, ...]:
+        """Claim the first schedules that are due at ``now`` and that no worker holds, in system scope.
+
+        A claim ends with its lease, by the ``now`` of the callers, or when the trigger changes; nothing that
+        readers see changes. Due, order and limit as in ``get_due_schedules``; an unreadable schedule or
+        trigger is passed over and logged. Fewer than asked for where fewer are due or other workers are
+        faster. Nothing due: ``()``. Repeated call: other schedules. Atomic for each schedule.
         """
         ...

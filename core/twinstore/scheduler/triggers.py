@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from twinstore.access.paging import Page
     from twinstore.scheduler.runs import Run
+    from twinstore.scheduler.schedules import ScheduleClaim
 
 __all__ = [
     "FiredTrigger",
@@ -168,7 +169,9 @@ class TriggerRepository(Protocol):
         """
         ...
 
-    def fire(self, tenant_id: str, schedule_id: str, now: datetime) -> FiredTrigger | None:
+    def fire(
+        self, tenant_id: str, schedule_id: str, now: datetime, *, claim: ScheduleClaim | None = None
+    ) -> FiredTrigger | None:
         """Create the run of the instant that is due, and set the next instant after ``now``.
 
         The id of the run follows from tenant, schedule and instant, so that no instant has two runs. If a run
@@ -178,10 +181,13 @@ class TriggerRepository(Protocol):
         made up for.
         Absent, not due, disabled, deleted, or fired by another caller meanwhile: ``None``, nothing changes.
         Repeated call: ``None`` until the next instant. Atomic.
+        With a ``claim`` only its holder fires the claimed instant, once: the firing ends the claim. Without
+        one, claims of others do not matter.
 
         Raises:
+            LeaseLostError: the claim has expired, or another worker holds the schedule.
             DuplicateError: in a unit of work, a run of another tenant has the id of this run; the unit is
                 aborted as by every duplicate, and the same call outside of it fires.
-            ValidationError: the time rule has no further instant.
+            ValidationError: the time rule has no further instant, or the claim is of another schedule.
         """
         ...

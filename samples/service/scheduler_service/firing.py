@@ -2,8 +2,9 @@
 
     python -m scheduler_service.firing --every 5
 
-An instant is fired once however many of them run: the trigger is locked while it fires, and the run of an
-instant has one id. They write to the store directly, because they serve all tenants.
+An instant is fired once however many of them run: each claims what it fires, and the run of an instant has
+one id. If one dies, the others fire its schedules when the lease ends. They write to the store directly,
+because they serve all tenants.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import signal
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from random import shuffle
+from socket import gethostname
 from threading import Event
 from typing import Final
 
@@ -36,6 +37,7 @@ from twinstore.scheduler import (
     PolicyRunRequest,
     Run,
     Schedule,
+    ScheduleClaim,
 )
 
 __all__ = ["fire", "fire_due", "run", "tick"]
@@ -56,23 +58,23 @@ def tick(scheduler: SchedulerStorage, now: datetime) -> int:
 
 
 def fire_due(scheduler: SchedulerStorage, now: datetime) -> int:
-    """Fire every schedule that is due; one that fails stops no other."""
+    """Fire a page of due schedules; one that fails stops no other, and is due again when its lease ends."""
     fired = 0
-    due = list(scheduler.schedules.get_due_schedules(now))
-    # A separate order: several of these programs would wait for each other at every row of the page.
-    shuffle(due)
-    for schedule in due:
+    for claim in scheduler.schedules.claim_due(gethostname(), now):
+        schedule = claim.schedule
         try:
-            step = partial(fire, schedule=schedule, now=now)
+            step = partial(fire, schedule=schedule, now=now, claim=claim)
             fired += scheduler.transact(step, tenant_id=schedule.tenant_id) is not None
         except TwinstoreError:
             log.exception("schedule %s of %s did not fire", schedule.id, schedule.tenant_id)
     return fired
 
 
-def fire(unit: SchedulerSession, schedule: Schedule, now: datetime) -> Run | None:
+def fire(
+    unit: SchedulerSession, schedule: Schedule, now: datetime, claim: ScheduleClaim | None = None
+) -> Run | None:
     """Fire a trigger with all that follows, in one unit; ``None`` where another process was faster."""
-    firing = unit.triggers.fire(schedule.tenant_id, schedule.id, now)
+    firing = unit.triggers.fire(schedule.tenant_id, schedule.id, now, claim=claim)
     if firing is None:
         return None
     unit.run_summary_service.project(firing.run, now=now)

@@ -18,6 +18,7 @@ from twinstore.catalog.conditions import (
     Equals,
     IsNull,
     IsPresent,
+    NotAfter,
     OneOf,
 )
 from twinstore.catalog.entity import Entity
@@ -60,6 +61,7 @@ def query(*where: Condition, **changes: Any) -> Query:  # noqa: ANN401  # the fi
         (Before("createdAt", NOW), {"createdAt": {"$lt": NOW}}),
         (AtMost("createdAt", NOW), {"createdAt": {"$lte": NOW}}),
         (AtLeast("createdAt", NOW), {"createdAt": {"$gte": NOW}}),
+        (NotAfter("finishedAt", NOW), {"finishedAt": {"$not": {"$gt": NOW}}}),
         (IsNull("finishedAt"), {"finishedAt": None}),
         (IsPresent("finishedAt"), {"finishedAt": {"$ne": None}}),
     ],

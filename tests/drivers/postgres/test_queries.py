@@ -9,7 +9,17 @@ import pytest
 
 from twinstore.access.paging import SortKey
 from twinstore.access.query import Query
-from twinstore.catalog.conditions import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.conditions import (
+    After,
+    AtLeast,
+    AtMost,
+    Before,
+    Equals,
+    IsNull,
+    IsPresent,
+    NotAfter,
+    OneOf,
+)
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, Tenant
 from twinstore.errors import ValidationError
 from twinstore.scheduler import queries
@@ -74,6 +84,7 @@ def test_every_condition_has_its_operator() -> None:
             Before("createdAt", NOW),
             AtMost("createdAt", NOW),
             AtLeast("createdAt", NOW),
+            NotAfter("deletedAt", NOW),
             IsPresent("deletedBy"),
             Equals("mode", "content-refresh"),
         ),
@@ -83,10 +94,11 @@ def test_every_condition_has_its_operator() -> None:
     statement, parameters = compile_query(query, SCHEDULES_TABLE)
     assert where(statement) == (
         '"deleted_at" IS NULL AND "enabled" AND NOT "enabled" AND "name" = ANY(%s) AND "created_at" > %s'
-        ' AND "created_at" < %s AND "created_at" <= %s AND "created_at" >= %s AND "deleted_by" IS NOT NULL'
+        ' AND "created_at" < %s AND "created_at" <= %s AND "created_at" >= %s'
+        ' AND ("deleted_at" > %s) IS NOT TRUE AND "deleted_by" IS NOT NULL'
         ' AND "mode" IN (1) ORDER BY "id" COLLATE "C" LIMIT %s'
     )
-    assert parameters == [["a", "b"], NOW, NOW, NOW, NOW, 2]
+    assert parameters == [["a", "b"], NOW, NOW, NOW, NOW, NOW, 2]
 
 
 def test_numbers_are_parameters_like_other_values() -> None:

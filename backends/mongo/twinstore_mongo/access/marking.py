@@ -139,9 +139,14 @@ def expression(codec: Codec[Any], name: str, change: object) -> object:
     if isinstance(change, ServerTime):
         return {"$add": ["$$NOW", change.later // MILLISECOND]}
     if isinstance(change, Add):
-        whole = Int64 if name in codec.longs else int
+        whole = Int64 if is_long(codec, name) else int
         return {"$add": [{"$ifNull": [f"${codec.names[name]}", whole(0)]}, whole(change.number)]}
-    if isinstance(change, int) and not isinstance(change, bool) and name in codec.longs:
+    if isinstance(change, int) and not isinstance(change, bool) and is_long(codec, name):
         return Int64(change)
     # A text that begins with a dollar sign would be read as a field.
     return {"$literal": change}
+
+
+def is_long(codec: Codec[Any], name: str) -> bool:
+    """Whether documents hold an integer in 64 bits whatever its value."""
+    return name in codec.longs or name in codec.entity.markers

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bson.int64 import Int64
 
-from twinstore.catalog.conditions import After, AtLeast, AtMost, Before, Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.conditions import (
+    After,
+    AtLeast,
+    AtMost,
+    Before,
+    Equals,
+    IsNull,
+    IsPresent,
+    NotAfter,
+    OneOf,
+)
 from twinstore.catalog.entity import Layout
 from twinstore.catalog.indexes import StoreKind
 from twinstore.models.shapes import is_whole
@@ -142,16 +152,16 @@ def operator_of(condition: Condition) -> object:
     match condition:
         case Equals(_, value):
             return value
-        case OneOf(_, (value,)):
-            return value
         case OneOf(_, values):
-            return {"$in": list(values)}
+            return {"$in": list(values)} if len(values) != 1 else values[0]
         case IsNull():
             return None
         case IsPresent():
             return {"$ne": None}
         case After() | Before() | AtMost() | AtLeast():
             return {COMPARISONS[type(condition)]: condition.value}
+        case NotAfter(_, value):
+            return {"$not": {"$gt": value}}
 
 
 COMPARISONS: Final[Mapping[type[Condition], str]] = {

@@ -17,6 +17,7 @@ from twinstore.catalog.conditions import (
     Equals,
     IsNull,
     IsPresent,
+    NotAfter,
     OneOf,
     is_implied,
 )
@@ -44,6 +45,7 @@ COMPARISONS: Final[dict[object, sql.SQL]] = {
     Before: sql.SQL("{} < {}"),
     AtMost: sql.SQL("{} <= {}"),
     AtLeast: sql.SQL("{} >= {}"),
+    NotAfter: sql.SQL("({} > {}) IS NOT TRUE"),
 }
 UNARY: Final[dict[object, sql.SQL]] = {IsNull: sql.SQL("{} IS NULL"), IsPresent: sql.SQL("{} IS NOT NULL")}
 

@@ -48,7 +48,7 @@ from twinstore_postgres.schema.comparison import (
     undone,
     wanted_schema,
 )
-from twinstore_postgres.schema.migrator import created_tables, forced_tables, naming_rights
+from twinstore_postgres.schema.migrator import added_columns, created_tables, forced_tables, naming_rights
 from twinstore_postgres.schema.script import script
 from twinstore_postgres.schema.sequences import numbering_differences, odd_sequences
 from twinstore_postgres.settings import DRIVER
@@ -426,11 +426,14 @@ def existing_table_differences(
     """Return how tables that none of our migrations created differ from the wanted ones, one sentence each.
 
     Those are all tables of a migration that is applied under a planning name, and the existing tables of a
-    pending one. The wanted shape is that after all migrations: a pending migration that changes a table of an
-    earlier one cannot be distinguished from a difference, and is refused as well.
+    pending one. The wanted shape is that after all migrations, without the columns that a pending one adds.
+    Its other changes of a table of an earlier one cannot be distinguished from a difference, and are refused.
     """
     named: set[str] = set()
     pending: set[str] = set()
+    # Of all files: those of one call may be a part of what is pending.
+    later = [migration for migration in migrator.shipped_migrations(module) if migration.name not in applied]
+    added = tuple(f"column {column}:" for migration in later for column in added_columns(migration))
     for migration in migrations:
         if migration.name not in applied:
             pending.update(created_tables(migration))
@@ -446,6 +449,7 @@ def existing_table_differences(
         kinds = MADE_BY_THE_FILE if table in named else MADE_WITH_THE_TABLE
         # A table that a later file drops again is wanted in no shape.
         shape = wanted.get(table, set())
+        shape = {part for part in shape if not part.startswith(added)} | (shape & real.get(table, set()))
         found += missing_parts(table, parts(shape, kinds), real)
         found += unwanted(shape, real.get(table, set()), (*kinds, POLICY))
     return tuple(found)

@@ -205,6 +205,16 @@ def created_tables(migration: Migration) -> tuple[str, ...]:
     return tuple(match["table"] for match in CREATES.finditer(migration.text))
 
 
+ADDS: Final = re.compile(
+    r"^ALTER TABLE \w+\.(?P<table>\w+) ADD COLUMN IF NOT EXISTS (?P<column>\w+) ", re.MULTILINE
+)
+
+
+def added_columns(migration: Migration) -> tuple[str, ...]:
+    """Return the columns that a file adds to tables of earlier ones, as ``table.column``."""
+    return tuple(f"{match['table']}.{match['column']}" for match in ADDS.finditer(migration.text))
+
+
 def create_role(role: str) -> str:
     """Return the statement with which an administrator creates the application role."""
     name = sql.Identifier(role).as_string()

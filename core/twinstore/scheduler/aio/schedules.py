@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from twinstore.aio.calls import Awaited
+from twinstore.scheduler.policy_jobs import LEASE
 from twinstore.scheduler.schedules import ScheduleRepository
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from twinstore.access.paging import Page
-    from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, SoftDeletion
+    from twinstore.scheduler.schedules import Schedule, ScheduleClaim, ScheduleQueryOptions, SoftDeletion
 
 
 __all__ = ["AsyncScheduleRepository"]
@@ -75,3 +76,9 @@ class AsyncScheduleRepository(Awaited[ScheduleRepository]):
     async def get_due_schedules(self, now: datetime, *, limit: int = 100) -> Page[Schedule]:
         """Return the schedules of all tenants that are due at ``now``; reads only, in system scope."""
         return await self._threads.run(self._sync.get_due_schedules, now, limit=limit)
+
+    async def claim_due(
+        self, lease_owner: str, now: datetime, *, limit: int = 100, lease: timedelta = LEASE
+    ) -> tuple[ScheduleClaim, ...]:
+        """Claim the first schedules that are due at ``now`` and that no worker holds, in system scope."""
+        return await self._threads.run(self._sync.claim_due, lease_owner, now, limit=limit, lease=lease)

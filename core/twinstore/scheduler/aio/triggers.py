@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.access.paging import Page
+    from twinstore.scheduler.schedules import ScheduleClaim
     from twinstore.scheduler.triggers import FiredTrigger, Trigger
 
 
@@ -40,6 +41,8 @@ class AsyncTriggerRepository(Awaited[TriggerRepository]):
         """Set the next instant strictly after ``now`` from the stored schedule; return the trigger."""
         return await self._threads.run(self._sync.recalculate, tenant_id, schedule_id, now)
 
-    async def fire(self, tenant_id: str, schedule_id: str, now: datetime) -> FiredTrigger | None:
+    async def fire(
+        self, tenant_id: str, schedule_id: str, now: datetime, *, claim: ScheduleClaim | None = None
+    ) -> FiredTrigger | None:
         """Create the run of the instant that is due, and set the next instant after ``now``."""
-        return await self._threads.run(self._sync.fire, tenant_id, schedule_id, now)
+        return await self._threads.run(self._sync.fire, tenant_id, schedule_id, now, claim=claim)

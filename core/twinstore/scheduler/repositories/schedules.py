@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 from typing_extensions import override
 
 from twinstore.access.paging import Page, UndecodableRow, decode_token
-from twinstore.access.protocol import UNSET, Ref, UniqueKey
+from twinstore.access.protocol import UNSET, Add, Ref, UniqueKey, WritingOperation
 from twinstore.access.repository import Repository
 from twinstore.access.scope import flag_argument, id_argument, instant_argument, text_argument
 from twinstore.catalog.row import Row
@@ -18,13 +19,21 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.models.canonical import decode_stored
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
+from twinstore.scheduler.policy_jobs import LEASE
+from twinstore.scheduler.repositories.policy_jobs import end_of_lease
 from twinstore.scheduler.rules import schedules as rules
 from twinstore.scheduler.rules.schedules import StoredSchedule
-from twinstore.scheduler.schedules import Schedule, ScheduleQueryOptions, ScheduleRepository, SoftDeletion
+from twinstore.scheduler.schedules import (
+    Schedule,
+    ScheduleClaim,
+    ScheduleQueryOptions,
+    ScheduleRepository,
+    SoftDeletion,
+)
 from twinstore.scheduler.triggers import Trigger
 
 if TYPE_CHECKING:
-    from twinstore.access.protocol import Values
+    from twinstore.access.protocol import FieldUpdates, Values
     from twinstore.access.query import Query
     from twinstore.catalog.tenancy import Tenants
 
@@ -32,6 +41,8 @@ if TYPE_CHECKING:
 
 # The operation of a driver that reads due triggers with their schedules.
 DUE: Final = "due_schedules"
+# The operation that marks due triggers for one worker.
+CLAIM: Final = WritingOperation("claim_triggers")
 ONE_PER_SCHEDULE: Final = TRIGGERS.unique("schedule")
 
 
@@ -123,12 +134,33 @@ class Schedules(Repository, ScheduleRepository):
         # In turns: triggers of schedules that may not fire take places on a page.
         while True:
             triggers, schedules = pairs(query)
-            due += active(triggers, schedules)
+            due += tuple(schedule for _, schedule in active(triggers, schedules))
             broken += triggers.undecodable + schedules.undecodable
             token = triggers.next_page_token
             if token is None or len(due) >= query.limit:
                 return Page(due[: query.limit], None, tuple(dict.fromkeys(broken)))
             query = replace(query, after=decode_token(token, query.entity, query.fingerprint, query.order))
+
+    @override
+    def claim_due(
+        self, lease_owner: str, now: datetime, *, limit: int = 100, lease: timedelta = LEASE
+    ) -> tuple[ScheduleClaim, ...]:
+        self._admit_system("claim_due")
+        owner = id_argument(lease_owner, "lease_owner")
+        query = queries.due_triggers(now, limit, unclaimed=True)
+        until = end_of_lease(instant_argument(now, "now"), lease)
+        sets: FieldUpdates = {"claimedBy": owner, "claimedUntil": until, "claimFence": Add(1)}
+        self._check_writable()
+        claim = self._special(CLAIM, partial(self._access.mark, TRIGGERS))
+        with self._partial_progress() as steps:
+            while triggers := claim(query, sets):
+                steps.done()
+                pairs = active(triggers, self._schedules_of(triggers))
+                claims = tuple(claim_of(*pair) for pair in pairs)
+                # Those of schedules that may not fire are claimed as well, and out of the way then.
+                if claims:
+                    return claims
+        return ()
 
     def _own(self, tenant_id: str, schedule_id: str) -> Row[Schedule] | None:
         scope = self._admit(tenant_id)
@@ -173,8 +205,9 @@ class Schedules(Repository, ScheduleRepository):
             before = None if trigger is None else trigger.model
             after = rules.synchronised(before, changed)
             row = row_of(changed)
+            advanced = None if after == before else unclaimed(after, trigger)
             # Either is left alone when nothing in it changed: a write of it could only conflict.
-            return (None if row == schedule else row), (None if after == before else Row(after))
+            return (None if row == schedule else row), advanced
 
         ref = Ref(SCHEDULES, scope, (key,), replaces_unreadable=replaces_unreadable)
         self._change_pair(ref, trigger_ref(scope, key), rule)
@@ -183,18 +216,42 @@ class Schedules(Repository, ScheduleRepository):
     def _pairs(self, query: Query) -> tuple[Page[Row[Trigger]], Page[Row[Schedule]]]:
         """Return a page of triggers, and the schedules that they name."""
         triggers = self._access.page(TRIGGERS, query)
+        return triggers, self._schedules_of(triggers)
+
+    def _schedules_of(self, triggers: Iterable[Row[Trigger]]) -> Page[Row[Schedule]]:
         named = [row.model.schedule_id for row in triggers]
-        return triggers, self._access.page(SCHEDULES, queries.schedules_of(named))
+        return self._access.page(SCHEDULES, queries.schedules_of(named))
 
 
-def active(triggers: Page[Row[Trigger]], schedules: Page[Row[Schedule]]) -> tuple[Schedule, ...]:
-    """Return the schedules of some triggers, in their order, that are enabled and not deleted."""
+def active(
+    triggers: Iterable[Row[Trigger]], schedules: Iterable[Row[Schedule]]
+) -> Iterator[tuple[Row[Trigger], Schedule]]:
+    """Yield some triggers with their schedules, where these are enabled and not deleted."""
     found = {(row.model.tenant_id, row.model.id): row for row in schedules}
-    # System scope sees all tenants: a trigger that names a schedule of another one must not fire it.
-    rows = (found.get((row.model.tenant_id, row.model.schedule_id)) for row in triggers)
-    return tuple(
-        row.model for row in rows if row is not None and row.model.enabled and "deletedAt" not in row.storage
+    for trigger in triggers:
+        # System scope sees all tenants: a trigger that names a schedule of another one must not fire it.
+        row = found.get((trigger.model.tenant_id, trigger.model.schedule_id))
+        if row is not None and row.model.enabled and "deletedAt" not in row.storage:
+            yield trigger, row.model
+
+
+def claim_of(trigger: Row[Trigger], schedule: Schedule) -> ScheduleClaim:
+    """Return the claim that a trigger was just marked with."""
+    markers = trigger.storage
+    return ScheduleClaim(
+        schedule=schedule,
+        # Safe, because the trigger was due, and all markers were set.
+        scheduled_for=cast("datetime", trigger.model.next_fire_at),
+        lease_owner=cast("str", markers["claimedBy"]),
+        lease_expires_at=cast("datetime", markers["claimedUntil"]),
+        fence=cast("int", markers["claimFence"]),
     )
+
+
+def unclaimed(trigger: Trigger, before: Row[Trigger] | None) -> Row[Trigger]:
+    """Return the row of a changed trigger: no worker holds it, and its next claim has a higher fence."""
+    fence = None if before is None else before.storage.get("claimFence")
+    return Row(trigger) if fence is None else Row(trigger, {"claimFence": fence})
 
 
 def trigger_ref(scope: Tenants, schedule_id: str) -> Ref[Trigger]:

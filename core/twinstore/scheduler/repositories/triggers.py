@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from typing_extensions import override
@@ -10,16 +11,22 @@ from typing_extensions import override
 from twinstore.access.paging import Page
 from twinstore.access.protocol import Ref
 from twinstore.access.repository import Repository
-from twinstore.access.scope import id_argument, instant_argument
+from twinstore.access.scope import id_argument, instance_argument, instant_argument
 from twinstore.catalog.row import Row
-from twinstore.errors import DocumentDecodeError, DuplicateError
+from twinstore.errors import DocumentDecodeError, DuplicateError, ValidationError
 from twinstore.scheduler import queries
 from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
-from twinstore.scheduler.repositories.schedules import schedule_of, stored_of, trigger_key, trigger_ref
+from twinstore.scheduler.repositories.schedules import (
+    schedule_of,
+    stored_of,
+    trigger_key,
+    trigger_ref,
+    unclaimed,
+)
 from twinstore.scheduler.rules import schedules as rules
 from twinstore.scheduler.rules.schedules import Firing
 from twinstore.scheduler.runs import Run
-from twinstore.scheduler.schedules import Schedule
+from twinstore.scheduler.schedules import Schedule, ScheduleClaim
 from twinstore.scheduler.triggers import (
     FiredTrigger,
     Trigger,
@@ -67,22 +74,25 @@ class Triggers(Repository, TriggerRepository):
             # is written.
             stored = schedule_of(self._required(schedule, SCHEDULES, key), self.driver)
             before = None if trigger is None else trigger.model
-            return None, Row(rules.recalculated(before, stored, instant))
+            return None, unclaimed(rules.recalculated(before, stored, instant), trigger)
 
         _, trigger = self._change_pair(Ref(SCHEDULES, scope, (key,)), trigger_ref(scope, key), rule)
         return self._required(trigger, TRIGGERS, key).model
 
     @override
-    def fire(self, tenant_id: str, schedule_id: str, now: datetime) -> FiredTrigger | None:
+    def fire(
+        self, tenant_id: str, schedule_id: str, now: datetime, *, claim: ScheduleClaim | None = None
+    ) -> FiredTrigger | None:
         scope, key = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
         instant = instant_argument(now, "now")
+        if claim is not None:
+            check_claim_argument(claim, scope, key)
         self._check_writable()
-        trigger = self._get(TRIGGERS, scope, trigger_key(key))
-        # Most calls end here: a worker asks for what another one has fired already.
-        if trigger is None or trigger.next_fire_at is None or trigger.next_fire_at > instant:
+        due = self._due(scope, key) if claim is None else claim.scheduled_for
+        # Without a claim most calls end here: a worker asks for what another one has fired already.
+        if due is None or due > instant:
             return None
-        due = trigger.next_fire_at
-        firing = self._fire(scope, key, due, instant)
+        firing = self._fire(scope, key, due, instant, claim)
         if firing is None:
             return None
         return FiredTrigger(
@@ -93,10 +103,17 @@ class Triggers(Repository, TriggerRepository):
             created=firing.created,
         )
 
-    def _fire(self, scope: Tenant, key: str, due: datetime, now: datetime) -> Firing | None:
+    def _due(self, scope: Tenant, key: str) -> datetime | None:
+        trigger = self._get(TRIGGERS, scope, trigger_key(key))
+        return None if trigger is None else trigger.next_fire_at
+
+    def _fire(
+        self, scope: Tenant, key: str, due: datetime, now: datetime, claim: ScheduleClaim | None
+    ) -> Firing | None:
         """Fire an instant, even if the id of its run is taken."""
+        fire_as = partial(self._fire_as, scope=scope, key=key, due=due, now=now, claim=claim)
         try:
-            return self._fire_as(fired_run_id(scope.id, key, due), scope, key, due, now)
+            return fire_as(fired_run_id(scope.id, key, due))
         except DuplicateError as error:
             # Only the run is new, so its id is what a run out of sight has. A unit is over by then.
             if error.entity != RUNS.name or self._access.binding.in_unit:
@@ -105,9 +122,18 @@ class Triggers(Repository, TriggerRepository):
             # An unreadable run has the id; the schedule must fire all the same.
             if error.entity != RUNS.name:
                 raise
-        return self._fire_as(substitute_run_id(due), scope, key, due, now)
+        return fire_as(substitute_run_id(due))
 
-    def _fire_as(self, run_id: str, scope: Tenant, key: str, due: datetime, now: datetime) -> Firing | None:
+    def _fire_as(
+        self,
+        run_id: str,
+        *,
+        scope: Tenant,
+        key: str,
+        due: datetime,
+        now: datetime,
+        claim: ScheduleClaim | None,
+    ) -> Firing | None:
         """Fire an instant in one step; ``None`` if another caller was faster, or it must not fire."""
         firing: Firing | None = None
 
@@ -116,6 +142,8 @@ class Triggers(Repository, TriggerRepository):
             del moment
             # Safe, because a driver returns rows of the entity of each ref.
             schedule, trigger, run = cast("FiringRows", rows)
+            if claim is not None and trigger is not None:
+                rules.check_claim(trigger, claim, now)
             firing = rules.fired(
                 stored_of(schedule, self.driver),
                 None if trigger is None else trigger.model,
@@ -126,10 +154,20 @@ class Triggers(Repository, TriggerRepository):
             )
             if firing is None:
                 return None, None, None
-            return None, Row(firing.trigger), (Row(firing.run) if firing.created else None)
+            return None, unclaimed(firing.trigger, trigger), (Row(firing.run) if firing.created else None)
 
         # The schedule first, as all that write one do, so that no two of them deadlock.
         trigger = Ref(TRIGGERS, scope, trigger_key(key))
         refs = (Ref(SCHEDULES, scope, (key,)), trigger, Ref(RUNS, scope, (run_id,)))
         self._access.change(refs, rule)
         return firing
+
+
+def check_claim_argument(claim: object, scope: Tenant, key: str) -> None:
+    """Refuse what is no claim, or that of another schedule."""
+    named = instance_argument(claim, ScheduleClaim, "claim").schedule
+    if (named.tenant_id, named.id) != (scope.id, key):
+        raise ValidationError(
+            f"Argument claim is of schedule {named.id!r} of tenant {named.tenant_id!r}; fire that schedule "
+            "with it."
+        )

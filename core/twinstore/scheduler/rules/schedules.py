@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from twinstore.errors import ConflictError, ValidationError
+from twinstore.errors import ConflictError, LeaseLostError, ValidationError
 from twinstore.models.cron import CronError, next_fire, passed_and_next
 from twinstore.models.json_text import format_timestamp
 from twinstore.scheduler.enums import RunState, RunTrigger
@@ -14,7 +15,8 @@ from twinstore.scheduler.schedules import Schedule, SoftDeletion
 from twinstore.scheduler.triggers import Trigger
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from twinstore.catalog.row import Row
+    from twinstore.scheduler.schedules import ScheduleClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,25 @@ class Firing:
     run: Run
     misfires: int
     created: bool
+
+
+def check_claim(trigger: Row[Trigger], claim: ScheduleClaim, now: datetime) -> None:
+    """Refuse a worker that no longer holds a schedule; an instant that has been fired is left to the caller.
+
+    Raises:
+        LeaseLostError: it does not.
+    """
+    if trigger.model.next_fire_at != claim.scheduled_for:
+        return
+    holder, until, fence = map(trigger.storage.get, ("claimedBy", "claimedUntil", "claimFence"))
+    if isinstance(until, datetime) and until > now and (holder, fence) == (claim.lease_owner, claim.fence):
+        return
+    raise LeaseLostError(
+        f"Schedule {claim.schedule.id!r} is no longer held by {claim.lease_owner!r} with fence "
+        f"{claim.fence}; leave its instant to the next claim.",
+        entity="schedules",
+        key=claim.schedule.id,
+    )
 
 
 def fired(  # noqa: PLR0917  # what is stored, and what is to be

@@ -508,6 +508,23 @@ class AccessMarkContract(AccessCases):
             == expected
         )
 
+    def test_markers_are_set_and_the_model_stays(self, workspace: AccessWorkspace) -> None:
+        rows = NOTE.fill(workspace.access, workspace.dataset, MANY)
+        sets: FieldUpdates = {"archivedBy": "me", "archivedAt": at(9), "revision": Add(2)}
+        marked = workspace.access.mark(NOTES, query_of(NOTES, workspace.dataset), sets)
+        expected = [
+            Row(
+                row.model,
+                {"archivedBy": "me", "archivedAt": at(9), "revision": revision_of(row) + 2},
+            )
+            for row in by_key(NOTES, rows)
+        ]
+        assert list(marked) == expected
+        assert workspace.stored(NOTE, workspace.dataset) == expected
+        unset: FieldUpdates = {"archivedBy": UNSET, "archivedAt": UNSET, "revision": UNSET}
+        cleared = workspace.access.mark(NOTES, query_of(NOTES, workspace.dataset), unset)
+        assert list(cleared) == [Row(row.model) for row in expected]
+
     def test_values_are_set_in_columns_that_documents_do_not_repeat(self, workspace: AccessWorkspace) -> None:
         rows = DEVICE.fill(workspace.access, workspace.dataset, 4)
         marked = workspace.access.mark(
@@ -615,6 +632,13 @@ def attempts_of(row: Row[CanonicalModel]) -> int:
     """Return the attempts of a note or device."""
     assert isinstance(row.model, Note | Device)
     return row.model.attempts
+
+
+def revision_of(row: Row[CanonicalModel]) -> int:
+    """Return the revision of a note, 0 where it has none."""
+    found = row.storage.get("revision", 0)
+    assert isinstance(found, int)
+    return found
 
 
 def device_of(row: Row[Device]) -> Device:

@@ -20,6 +20,7 @@ from twinstore.catalog.conditions import (
     Equals,
     IsNull,
     IsPresent,
+    NotAfter,
     OneOf,
 )
 from twinstore.catalog.keys import KeyRange
@@ -100,6 +101,8 @@ NOTE_CONDITIONS: Final[tuple[tuple[Condition, ...], ...]] = (
     (AtLeast("dueAt", at(0)),),
     (AtMost("dueAt", EARLIEST),),
     (AtMost("archivedAt", at(8)),),
+    (NotAfter("archivedAt", at(8)),),
+    (NotAfter("dueAt", at(0)), NotAfter("revision", 3)),
     (AtLeast("revision", 0),),
     (IsNull("dueAt"),),
     (IsNull("archivedAt"),),

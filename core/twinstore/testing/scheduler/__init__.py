@@ -43,7 +43,11 @@ from twinstore.testing.scheduler.contracts.transactions import (
     SchedulerSessionContract,
     SchedulerTransactionContract,
 )
-from twinstore.testing.scheduler.contracts.triggers import FiringContract, TriggerRepositoryContract
+from twinstore.testing.scheduler.contracts.triggers import (
+    ClaimContract,
+    FiringContract,
+    TriggerRepositoryContract,
+)
 from twinstore.testing.scheduler.contracts.values import SchedulerValueContract
 from twinstore.testing.scheduler.contracts.workers import WorkerRepositoryContract
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
@@ -54,6 +58,7 @@ __all__ = [
     "AuditRepositoryContract",
     "AuditServiceContract",
     "BrokenRowContract",
+    "ClaimContract",
     "DueScheduleContract",
     "ExecutionLogContract",
     "FilteredListContract",
@@ -94,6 +99,7 @@ class SchedulerContract(
     ScheduleRepositoryContract,
     DueScheduleContract,
     TriggerRepositoryContract,
+    ClaimContract,
     FiringContract,
     RunRepositoryContract,
     RunStateContract,

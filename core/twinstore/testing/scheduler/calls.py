@@ -296,6 +296,7 @@ TENANT_CALLS: Final = (
 # Calls that see all tenants; their answers are not checked.
 SYSTEM_CALLS: Final = (
     called("schedules.get_due_schedules", lambda s, _, __: s.schedules.get_due_schedules(at(-9999)), ()),
+    called("schedules.claim_due", lambda s, _, __: s.schedules.claim_due("w", at(-9999)), ()),
     called("policy_jobs.lease_next", lambda s, _, __: s.policy_jobs.lease_next("w", FIRST), None),
     called("policy_jobs.lease_many", lambda s, _, __: s.policy_jobs.lease_many("w", FIRST), ()),
     called("policy_jobs.release_expired", lambda s, _, __: s.policy_jobs.release_expired(FIRST), 0),

@@ -5,18 +5,27 @@ Firing makes one run for each instant, however many callers ask.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
-from twinstore.errors import DuplicateError, NotFoundError, ValidationError
+from twinstore.errors import (
+    DuplicateError,
+    LeaseLostError,
+    NotFoundError,
+    TenantScopeError,
+    ValidationError,
+)
 from twinstore.models.cron import next_fire
 from twinstore.scheduler.catalog import SCHEDULES, TRIGGERS
 from twinstore.scheduler.enums import RunState, RunTrigger
+from twinstore.scheduler.schedules import ScheduleClaim
 from twinstore.scheduler.triggers import FiredTrigger, trigger_id
 from twinstore.testing.base import needs
+from twinstore.testing.contracts.access_units import until_it_waits
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import LATEST
 from twinstore.testing.scheduler.builders import make_trigger
@@ -24,15 +33,15 @@ from twinstore.testing.scheduler.cases import SchedulerCases
 from twinstore.testing.workspace import outcomes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from twinstore.scheduler.runs import Run
     from twinstore.scheduler.schedules import Schedule
-    from twinstore.scheduler.storage import SchedulerStorage
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore.scheduler.triggers import Trigger
     from twinstore.testing.scheduler.workspace import SchedulerWorkspace
 
-__all__ = ["FiringContract", "TriggerRepositoryContract"]
+__all__ = ["ClaimContract", "FiringContract", "TriggerRepositoryContract"]
 
 NEXT_HOUR: Final = datetime(2025, 10, 26, 15, 0, tzinfo=UTC)
 
@@ -459,3 +468,245 @@ class FiringContract(SchedulerCases):
     ) -> None:
         with pytest.raises(ValidationError, match="now"):
             workspace.storage.triggers.fire(workspace.tenant, "x", now)
+
+
+LEASE: Final = timedelta(seconds=60)
+CLAIMANTS: Final = 4
+
+
+def claimed(workspace: SchedulerWorkspace, now: datetime, owner: str = "w", **options: object) -> list[str]:
+    """Claim what is due; return the ids of the schedules."""
+    claims = workspace.storage.schedules.claim_due(owner, now, **options)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # limit and lease
+    return [claim.schedule.id for claim in claims]
+
+
+def one_claim(workspace: SchedulerWorkspace, now: datetime, owner: str = "w") -> ScheduleClaim:
+    """Claim the one schedule that is due."""
+    (claim,) = workspace.storage.schedules.claim_due(owner, now, lease=LEASE)
+    return claim
+
+
+def fire_claimed(storage: SchedulerSession, claim: ScheduleClaim, now: datetime) -> FiredTrigger | None:
+    """Fire what a claim is of."""
+    schedule = claim.schedule
+    return storage.triggers.fire(schedule.tenant_id, schedule.id, now, claim=claim)
+
+
+def markers_of(workspace: SchedulerWorkspace, schedule: Schedule) -> Mapping[str, object]:
+    """Return the storage markers of a trigger as they are stored."""
+    row = workspace.probe.read(TRIGGERS, (trigger_id(schedule.tenant_id, schedule.id),))
+    assert row is not None
+    return row.markers
+
+
+class ClaimContract(SchedulerCases):
+    """Claims of due schedules: who gets them, how they end, and who may fire."""
+
+    def test_a_claim_has_holder_end_and_fence_and_readers_see_nothing_of_it(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(isolated_workspace)
+        before, due = trigger_of(isolated_workspace, schedule), due_of(isolated_workspace, schedule)
+        schedules, triggers = isolated_workspace.storage.schedules, isolated_workspace.storage.triggers
+        assert schedules.claim_due("w", due - timedelta(milliseconds=1)) == ()
+        now = due + timedelta(seconds=2)
+        assert one_claim(isolated_workspace, now) == ScheduleClaim(
+            schedule=schedule,
+            scheduled_for=due,
+            lease_owner="w",
+            lease_expires_at=now + LEASE,
+            fence=1,
+        )
+        assert schedules.claim_due("other", now) == ()
+        assert markers_of(isolated_workspace, schedule) == {
+            "claimedBy": "w",
+            "claimedUntil": now + LEASE,
+            "claimFence": 1,
+        }
+        assert triggers.list(isolated_workspace.tenant).items == (before,)
+        assert schedules.get_due_schedules(now).items == (schedule,)
+
+    @pytest.mark.parametrize("limit", [1, 2, 100])
+    def test_schedules_are_claimed_in_order_and_those_that_may_not_fire_are_passed_over(
+        self, isolated_workspace: SchedulerWorkspace, limit: int
+    ) -> None:
+        here, there = isolated_workspace, isolated_workspace.elsewhere
+        wanted = [
+            stored_hourly(here, "early", when_cron="59 * * * *"),
+            *sorted(
+                (stored_hourly(here, "here"), stored_hourly(there, "there")), key=lambda item: item.tenant_id
+            ),
+        ]
+        gone: dict[str, object] = {"deletedAt": at(1), "deletedBy": "eve"}
+        for name, changes in (("off", {}), ("gone", gone)):
+            other = stored_hourly(here, name, when_cron="58 * * * *")
+            # Only a copy can bring a pair out of step.
+            here.probe.alter(SCHEDULES, (other.id,), {"enabled": False, **changes})
+        stored_hourly(here, "late", when_cron="1 * * * *")
+        now = NEXT_HOUR
+        found: list[str] = []
+        while ids := claimed(here, now, limit=limit):
+            assert len(ids) <= limit
+            found += ids
+        assert found == [schedule.id for schedule in wanted]
+
+    @pytest.mark.parametrize("limit", [1, 5])
+    def test_concurrent_workers_of_one_name_claim_each_schedule_once(
+        self, isolated_workspace: SchedulerWorkspace, limit: int
+    ) -> None:
+        wanted = [stored_hourly(isolated_workspace, f"s{number}").id for number in range(2 * CLAIMANTS)]
+
+        def drain(storage: SchedulerStorage, number: int) -> list[str]:
+            del number  # they have one name, at one instant: only the claim itself distinguishes them
+            found: list[str] = []
+            misses = 0
+            while misses < CLAIMANTS:
+                claims = storage.schedules.claim_due("same", at(99_999), limit=limit)
+                misses = 0 if claims else misses + 1
+                found += [claim.schedule.id for claim in claims]
+            return found
+
+        results = isolated_workspace.race(drain, range(CLAIMANTS))
+        found = [key for result in results if isinstance(result, list) for key in result]
+        assert outcomes(results) == {"ok": CLAIMANTS}
+        assert sorted(found) == sorted(wanted)
+
+    def test_a_claim_fires_once_and_ends_with_that(self, isolated_workspace: SchedulerWorkspace) -> None:
+        schedule = stored_hourly(isolated_workspace)
+        due = due_of(isolated_workspace, schedule)
+        claim = one_claim(isolated_workspace, due)
+        fired = fire_claimed(isolated_workspace.storage, claim, due)
+        assert fired is not None
+        assert (fired.scheduled_for, fired.created, fired.trigger) == (
+            due,
+            True,
+            trigger_of(isolated_workspace, schedule),
+        )
+        assert fire_claimed(isolated_workspace.storage, claim, due) is None
+        # The next instant may be due before the lease would have ended, and its claim is a later one.
+        assert markers_of(isolated_workspace, schedule) == {"claimFence": 1}
+        assert one_claim(isolated_workspace, due + HOUR).fence == 2
+
+    def test_a_worker_that_dies_loses_its_claim_with_the_lease(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(isolated_workspace)
+        due = due_of(isolated_workspace, schedule)
+        old = one_claim(isolated_workspace, due)
+        end = due + LEASE
+        assert claimed(isolated_workspace, end - timedelta(milliseconds=1)) == []
+        storage = isolated_workspace.storage
+        with pytest.raises(LeaseLostError):  # as soon as the lease has ended, whoever holds it then
+            fire_claimed(storage, old, end)
+        new = one_claim(isolated_workspace, end)
+        assert (new.scheduled_for, new.fence) == (due, old.fence + 1)
+        with pytest.raises(LeaseLostError) as lost:
+            fire_claimed(storage, old, due)
+        assert (lost.value.entity, lost.value.key) == ("schedules", schedule.id)
+        assert storage.runs.list(isolated_workspace.tenant).items == ()
+        assert fire_claimed(storage, new, end) is not None
+        # The instant is fired, whoever held it.
+        assert fire_claimed(storage, old, end) is None
+
+    @pytest.mark.parametrize("change", ["time rule", "recalculate", "delete", "fire"])
+    def test_a_change_of_the_trigger_ends_the_claim(
+        self, isolated_workspace: SchedulerWorkspace, change: str
+    ) -> None:
+        schedule, storage = stored_hourly(isolated_workspace), isolated_workspace.storage
+        due = due_of(isolated_workspace, schedule)
+        claim = one_claim(isolated_workspace, due)
+        changes: dict[str, Callable[[], object]] = {
+            "time rule": lambda: storage.schedules.upsert(schedule.evolve(when_cron="*/30 * * * *")),
+            "recalculate": lambda: storage.triggers.recalculate(schedule.tenant_id, schedule.id, at()),
+            "delete": lambda: storage.schedules.soft_delete(schedule.tenant_id, schedule.id, "eve", at(1)),
+            "fire": lambda: fire(isolated_workspace, schedule, due),
+        }
+        changes[change]()
+        assert markers_of(isolated_workspace, schedule) == {"claimFence": 1}
+        if change == "recalculate":  # to the same instant, which others may claim again
+            with pytest.raises(LeaseLostError):
+                fire_claimed(storage, claim, due)
+        else:
+            assert fire_claimed(storage, claim, due) is None
+
+    def test_a_write_that_leaves_the_trigger_alone_leaves_the_claim(
+        self, isolated_workspace: SchedulerWorkspace
+    ) -> None:
+        schedule = stored_hourly(isolated_workspace)
+        due = due_of(isolated_workspace, schedule)
+        claim = one_claim(isolated_workspace, due)
+        isolated_workspace.storage.schedules.upsert(schedule.evolve(name="other", updated_at=at(1)))
+        assert fire_claimed(isolated_workspace.storage, claim, due) is not None
+
+    @needs("transactions")
+    @pytest.mark.parametrize("first", ["fires", "claims"])
+    def test_of_a_firing_and_a_claim_at_once_the_first_one_counts(
+        self, isolated_workspace: SchedulerWorkspace, first: str
+    ) -> None:
+        here = isolated_workspace
+        schedule = stored_hourly(here)
+        due = due_of(here, schedule)
+        old, end = one_claim(here, due), due + LEASE
+
+        def claim(storage: SchedulerSession) -> object:
+            return storage.schedules.claim_due("second", end)
+
+        def fire_old(storage: SchedulerSession) -> object:
+            return fire_claimed(storage, old, due)
+
+        fires = first == "fires"
+        unit = here.storage.transaction(here.tenant) if fires else here.storage.transaction(purpose="tests")
+        with here.storages(1) as (other,), ThreadPoolExecutor(1) as pool:
+            with unit as opened:
+                assert (fire_old if fires else claim)(opened)
+                running = pool.submit(claim if fires else fire_old, other)
+                until_it_waits(here.deployment, running)
+            if fires:
+                assert running.result() == ()
+            else:
+                with pytest.raises(LeaseLostError):
+                    running.result()
+        assert len(here.storage.runs.list(here.tenant)) == fires
+
+    def test_what_cannot_be_read_delays_no_other_claim_and_is_logged(
+        self, isolated_workspace: SchedulerWorkspace, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        here = isolated_workspace
+        stored = [stored_hourly(here, name) for name in "abcd"]
+        trigger = trigger_of(here, stored[0])
+        here.probe.poison(TRIGGERS, (trigger.id,), "s3cr3t")
+        here.probe.poison(SCHEDULES, (stored[1].id,), "s3cr3t")
+        found: list[str] = []
+        while ids := claimed(here, at(99_999), limit=2):
+            found += ids
+        assert sorted(found) == [stored[2].id, stored[3].id]
+        logged = [record.getMessage() for record in caplog.records if record.name == "twinstore.undecodable"]
+        assert [len([text for text in logged if key in text]) for key in (trigger.id, stored[1].id)] == [1, 1]
+
+    def test_bad_arguments_of_a_claim_are_refused(self, workspace: SchedulerWorkspace) -> None:
+        schedules = workspace.storage.schedules
+        with pytest.raises(ValidationError, match="lease_owner"):
+            schedules.claim_due(" ", at())
+        with pytest.raises(ValidationError, match="now"):
+            schedules.claim_due("w", at().replace(tzinfo=None))
+        with pytest.raises(ValidationError, match="limit"):
+            schedules.claim_due("w", at(), limit=1001)
+        with pytest.raises(ValidationError, match="lease"):
+            schedules.claim_due("w", at(), lease=timedelta(0))
+
+    def test_a_claim_fires_no_other_schedule(self, isolated_workspace: SchedulerWorkspace) -> None:
+        schedule = stored_hourly(isolated_workspace)
+        due = due_of(isolated_workspace, schedule)
+        claim = one_claim(isolated_workspace, due)
+        other = stored_hourly(isolated_workspace, "other")
+        triggers = isolated_workspace.storage.triggers
+        with pytest.raises(ValidationError, match="claim is of schedule"):
+            triggers.fire(other.tenant_id, other.id, due, claim=claim)
+        with pytest.raises(ValidationError, match="claim"):
+            triggers.fire(other.tenant_id, other.id, due, claim=cast("ScheduleClaim", schedule))
+        assert isolated_workspace.storage.runs.list(isolated_workspace.tenant).items == ()
+
+    @needs("sessions")
+    def test_a_session_of_one_tenant_claims_nothing(self, workspace: SchedulerWorkspace) -> None:
+        with workspace.storage.sessions.open(workspace.tenant) as session, pytest.raises(TenantScopeError):
+            session.schedules.claim_due("w", at())
