@@ -344,10 +344,10 @@ class StoredForm:
         return {name: plain(stored[source]) for name, source in names.items() if source in stored}
 
     def _add_id(self, document: Document, storage: Document, stored: Document) -> None:
-        """Put the id where the wire form has it; an id already stored there is shown as it is."""
+        """Put the id where the wire form has it; another id stored there is shown as it is, a null is none."""
         if self.wire_id is None or self._is_derived(document, storage, stored[ID]):
             return
-        place = ID if self.wire_id in document else self.wire_id
+        place = self.wire_id if document.get(self.wire_id) is None else ID
         document[place] = plain(stored[ID])
 
     def _is_derived(self, document: Document, storage: Document, identity: object) -> bool:
