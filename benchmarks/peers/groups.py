@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.databases import SOURCE
 from benchmarks.peers.apscheduler_peer import apscheduler_stock
 from benchmarks.peers.contender import FIRES, Endpoints, Kind, Work
 from benchmarks.peers.procrastinate_peer import procrastinate_stock
@@ -255,7 +256,8 @@ def on_postgres(databases: BenchmarkDatabases, need: Need) -> Iterator[Peers]:
 
 @contextmanager
 def on_mongo(databases: BenchmarkDatabases, need: Need) -> Iterator[Peers]:
-    """Open the workers for MongoDB, and fill its collections."""
+    """Open the workers for MongoDB, and fill collections apart from what other groups copy."""
+    databases = databases.empty_source(f"{SOURCE}_peers")
     with WorkerPool(endpoints(databases)) as worker_pool:
         ours = mongo_stock(databases, need.jobs, need.schedules)
         yield Peers(worker_pool, Meter.of_mongo(databases), {"bare MongoDB": ours, "Mongo": ours})
