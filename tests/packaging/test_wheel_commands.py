@@ -60,6 +60,7 @@ LINES: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("backfill repair", (*BOTH, "--in", "report"), 1),
     ("smoke", ON, 0),
     ("purge", ON, 0),
+    ("dev new", ("module", "fleet", "--entity", "vehicle"), 0),
     ("dev sql", ("scheduler",), 0),
     ("dev migration", ("scheduler", "--check"), 0),
     # These format by the settings of the project around the module, and a wheel has none.

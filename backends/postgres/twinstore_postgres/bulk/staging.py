@@ -80,7 +80,7 @@ CHANGED: Final = """, changed AS (
     UPDATE {table} AS stored SET ({columns}) = ROW({staged_columns}){version} FROM probed AS staged
      WHERE ({stored_key}) = ({staged_key}) AND twinstore_other RETURNING {staged_key}
 )"""
-OVERWRITTEN: Final = "UNION ALL SELECT NULL, NULL, NULL, {key} FROM changed"
+OVERWRITTEN: Final = "UNION ALL SELECT NULL, NULL, NULL, changed.* FROM changed"
 # Stored rows with other content give up their unique values: by a change, or where no text can be changed by
 # going. Not so where other tables refer to this one, because their rows would go too.
 PARK: Final = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,7 +13,6 @@ import typer
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
 from twinstore_backfill.cli.invocation import CommandGroup, common
 from twinstore_backfill.cli.options import Backend
-from twinstore_backfill.new_module import new_module
 from twinstore_backfill.process.messages import warn
 
 if TYPE_CHECKING:
@@ -37,23 +37,28 @@ app = typer.Typer(
 )
 
 
-new = typer.Typer(cls=CommandGroup, help="Begin a project.", no_args_is_help=True)
-app.add_typer(new, name="new")
+class Project(StrEnum):
+    """What can be begun."""
+
+    MODULE = "module"
 
 
 @app.callback()
-@new.callback()
 def commands() -> None:
     """Keep the group a group."""
 
 
-@new.command("module")
+@app.command("new")
 def first_module(
+    what: Annotated[Project, typer.Argument(help="What to begin.")],
     name: Annotated[str, typer.Argument(help="Name of module and package, such as notes.")],
     entity: Annotated[list[str], typer.Option("--entity", help="One of its rows, such as note. Repeatable.")],
     out: Annotated[Path, typer.Option("--out", help="Folder in which the project is created.")] = Path(),
 ) -> None:
     """Write a module that stores entities of a tenant by id: a project with its tests."""
+    from twinstore_backfill.new_module import new_module
+
+    del what  # there is one
     files = new_module(name, entity, out)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)

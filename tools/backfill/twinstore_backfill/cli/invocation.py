@@ -279,7 +279,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "demo": ("twinstore demo",),
         "up": ("twinstore up", "twinstore up --only postgres --data-dir /tmp/trial"),
         "down": ("twinstore down",),
-        "dev new module": ("twinstore dev new module notes --entity note",),
+        "dev new": ("twinstore dev new module notes --entity note",),
         "dev migration": ("twinstore dev migration library",),
         "dev schema": ("twinstore dev schema library",),
         "dev aio": ("twinstore dev aio library",),
