@@ -344,7 +344,7 @@ class StoredForm:
         return {name: plain(stored[source]) for name, source in names.items() if source in stored}
 
     def _add_id(self, document: Document, storage: Document, stored: Document) -> None:
-        """Put the id where the wire form has it; another id stored there is shown as it is, a null is none."""
+        """Put the id where the wire form has it; another id stored there is shown as it is, null is none."""
         if self.wire_id is None or self._is_derived(document, storage, stored[ID]):
             return
         place = self.wire_id if document.get(self.wire_id) is None else ID
