@@ -50,7 +50,7 @@ def commands() -> None:
 
 @app.command("new")
 def first_module(
-    what: Annotated[Project, typer.Argument(help="What to begin.")],
+    what: Annotated[Project, typer.Argument(metavar="WHAT", help="What to begin: module.")],
     name: Annotated[str, typer.Argument(help="Name of module and package, such as notes.")],
     entity: Annotated[list[str], typer.Option("--entity", help="One of its rows, such as note. Repeatable.")],
     out: Annotated[Path, typer.Option("--out", help="Folder in which the project is created.")] = Path(),
