@@ -236,6 +236,8 @@ class Planter:
             end = time.monotonic() + seconds
             for line in lines_of(reader, end):
                 tried, case = line
+        if case is None and tried < len(items) and time.monotonic() < end:
+            raise RuntimeError(f"a fork ended at case {tried + 1} of {len(items)}: {fault}")
         return tried, case
 
     def _run(self, items: list[pytest.Item], fault: Fault | None, write: Callable[[object], object]) -> None:
@@ -376,6 +378,8 @@ def main() -> int:
         for item in every
         if not given.only or any(word in f"{item.about}: {item.name}" for word in given.only)
     ]
+    if not chosen:
+        parser.error(f"no fault matches {' or '.join(given.only)}")
     verdicts = run(chosen, seconds=given.seconds, kits=given.kit)
     for about in [*dict.fromkeys(item.about for item in chosen), ""]:
         of_class = [item for item in verdicts if about in {item.fault.about, ""}]

@@ -135,10 +135,11 @@ class ReleasingWriter(RangeWriter):
     @override
     def flush(self) -> ImportOutcome:
         """Write what waits, inside the transaction that the other writer has open from its own flush on."""
-        inner = self._inner.flush()
         records, self._records = self._records, []
+        foreign = self._foreign_keys(records)
+        inner = self._inner.flush()
         for record in records:
-            self._write(record)
+            self._write(record, is_foreign=record.key in foreign)
         self._counts.removed = inner.removed
         return self._counts.outcome()
 
@@ -152,42 +153,48 @@ class ReleasingWriter(RangeWriter):
         self.flush()
         self._inner.commit()
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: Record, *, is_foreign: bool) -> None:
         if record.model is None or record.key is None:
             self._counts.rejected.append(Rejected(record, record.error or "the record holds no model"))
             return
         row = Row(released(self._entity, record.model), record.storage)
         fence = self._fence_of(row)
-        if self._is_foreign(record.key):
-            self._replace(record, row)
-            return
         before: Row | None = None
 
         def advanced(rows: Rows, now: ServerClock) -> Rows:
             nonlocal before
             del now
             (before,) = rows
-            return (row if before is None or (self._overwrite and self._fence_of(before) < fence) else None,)
+            advances = before is not None and not is_foreign and self._fence_of(before) < fence
+            return (row if before is None or (self._overwrite and advances) else None,)
 
         try:
             self.access.change((Ref(self._entity, ALL_TENANTS, record.key),), advanced)
         except DocumentDecodeError:
-            self._replace(record, row)
+            self._replace(record, row, self._stored_fence(record.key))
             return
-        if before is not None and self._fence_of(before) >= fence:
+        if before is not None and is_foreign:
+            self._replace(record, row, self._fence_of(before))
+        elif before is not None and self._fence_of(before) >= fence:
             self._counts.unchanged[record.label] += 1
         else:
             self._count_written(record, overwritten=before is not None)
 
-    def _is_foreign(self, key: Key) -> bool:
-        """Whether the target holds a row in a form that no driver writes: another type, another identity."""
+    def _foreign_keys(self, records: Sequence[Record]) -> set[Key | None]:
+        """Return whose rows the target holds in a form that no driver writes: another type or identity."""
+        keys = [record.key for record in records if record.key is not None]
+        if not keys:
+            return set()
         with self._port.view() as view:
-            return any(has_marks(row.content + row.beside) for row in view.rows_of(self._entity, [key]))
+            rows = view.rows_of(self._entity, keys)
+            return {row.key for row in rows if has_marks(row.content + row.beside)}
 
-    def _replace(self, record: Record, row: Row) -> None:
-        """Replace a row that services cannot use, or only by chance; a higher fence in it still counts."""
+    def _replace(self, record: Record, row: Row, stored: int | None) -> None:
+        """Replace a row that services cannot use, or only by chance; a higher fence in it still counts.
+
+        The step before has read the row in the same transaction, so that no service can have changed it.
+        """
         if self._overwrite and record.key is not None:
-            stored = self._stored_fence(record.key)
             if stored is not None and stored > self._fence_of(row):
                 row = Row(row.model.evolve(**{self._fence: stored}), row.storage)
             self.access.remove(self._entity, query_of_key(self._entity, ALL_TENANTS, record.key))

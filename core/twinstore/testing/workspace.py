@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from threading import Barrier
@@ -177,13 +177,14 @@ def run_at_once(
 
 
 def until_it_wins(action: Callable[[], T]) -> T:
-    """Repeat an action that loses its race for as long as the library repeats it.
-
-    That is 10 s. On a busy machine a crowd of writers may need more.
-    """
+    """Repeat an action that loses its race, for a minute: on a busy machine 10 s may not do for a crowd."""
+    end = time.monotonic() + TIMEOUT_SECONDS
     while True:
-        with suppress(ConcurrencyError):
+        try:
             return action()
+        except ConcurrencyError:
+            if time.monotonic() > end:
+                raise
 
 
 @contextmanager

@@ -103,7 +103,9 @@ def check_module(name: str) -> None:
 def check_entity(entity: NewEntity) -> None:
     """Refuse a name that an entity cannot have."""
     taken = is_part_of_storages(entity.plural) or hasattr(public, to_pascal(entity.name))
-    if not is_short(entity.name) or iskeyword(entity.name) or taken:
+    # Names of parameters and attributes are made of both.
+    is_reserved = any(iskeyword(name) or name == "self" for name in (entity.name, entity.plural))
+    if not is_short(entity.name) or is_reserved or taken:
         raise ValidationError(
             f"An entity cannot be called {entity.name!r}; name one row, such as note, {RULE}, and no name of "
             "Python or twinstore."

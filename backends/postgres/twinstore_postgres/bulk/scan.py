@@ -505,19 +505,18 @@ def number(text: str) -> object:
 
 
 def integer(text: str) -> object:
-    """Return an integer; one that no driver writes is marked."""
+    """Return an integer; one that no model can hold is marked, in a form that no reader takes."""
     if len(text) <= LONGEST and INT64_MIN <= (value := int(text)) <= INT64_MAX:
         return value
-    return marked("number", text)
+    return marked("more digits than 64 bits have", text)
 
 
 def fraction(text: str) -> object:
     """Return a number with a fraction; in another spelling than its shortest one, and whole, it is marked."""
     value = float(text)
-    if value - value != 0:
-        return marked("number", text)
+    is_finite = value - value == 0
     shortest = Decimal(repr(value))
-    if shortest != Decimal(text):
+    if not is_finite or shortest != Decimal(text):
         return marked("more digits than a double has", text)
     return value if not value.is_integer() and format(shortest, "f") == text else marked("number", text)
 

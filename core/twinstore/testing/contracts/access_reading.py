@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -221,8 +220,12 @@ class AccessFindContract(AccessCases):
     def test_a_child_whose_parent_is_gone_is_seen_by_no_tenant(self, workspace: AccessWorkspace) -> None:
         SCAN.fill(workspace.access, workspace.dataset, 1)
         gone = workspace.dataset.text(9)
-        with suppress(Exception):  # of a store that keeps children with their parents itself
+        try:
             workspace.deployment.probe.alter(SCANS, SCAN.key(workspace.dataset), {"parcelId": gone})
+        except TimeoutError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever the client of a store raises
+            pytest.skip(f"the store keeps children with their parents itself ({type(error).__name__})")
         for dataset in (workspace.dataset, workspace.elsewhere, workspace.untenanted):
             query = query_of(NOTES, dataset, Equals("parcelId", gone), order=key_order(SCANS))
             assert list(workspace.access.page(SCANS, query)) == []

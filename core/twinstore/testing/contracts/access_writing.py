@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from threading import Event
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -339,17 +340,19 @@ class AccessPutContract(AccessCases):
         workspace.access.insert(PLACES, workspace.dataset.owner, rows[0])
 
         def replace_often(access: Access) -> list[bool]:
-            try:
-                for number in range(REPLACEMENTS):
-                    access.put(PLACES, workspace.dataset.owner, rows[number % 2])
-            finally:
-                ended.set()
+            for number in count():
+                if ended.is_set():
+                    return []
+                access.put(PLACES, workspace.dataset.owner, rows[number % 2])
             return []
 
         def look_often(access: Access) -> list[bool]:
-            key, seen = PLACE.key(workspace.dataset), [True]
-            while not ended.is_set():
-                seen += [row in rows for row in access.find(PLACES, workspace.dataset.owner, [key])]
+            key, seen = PLACE.key(workspace.dataset), list[bool]()
+            try:
+                for _ in range(REPLACEMENTS):
+                    seen += [row in rows for row in access.find(PLACES, workspace.dataset.owner, [key])]
+            finally:
+                ended.set()
             return seen
 
         def act(access: Access, action: Callable[[Access], list[bool]]) -> set[bool]:
