@@ -82,7 +82,7 @@ def test_cancelled_calls_on_a_locked_row_free_threads_and_server_at_once(rows: L
                 await give_up_writes(opened)
                 assert await asyncio.to_thread(eventually, lambda: rows.active_calls() == 0)
                 # The one that holds the row has no name of ours.
-                assert rows.open_transactions() == 0
+                assert await asyncio.to_thread(eventually, lambda: rows.open_transactions() == 0)
             found = await opened.scheduler.runs.get_required(TENANT, "held")
             assert found == make_run(TENANT, "held")
             # And the row can be written again: no cancelled call still blocks it.

@@ -13,7 +13,7 @@ from twinstore.access.scope import field_argument
 from twinstore.catalog.conditions import Equals
 from twinstore.catalog.entity import is_present
 from twinstore.catalog.row import Row
-from twinstore.catalog.tenancy import NO_TENANT, TenancyKind, Tenant
+from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, TenancyKind, Tenant
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.shapes import Kind
 
@@ -50,8 +50,8 @@ class KeyedRepository(Repository, Generic[M]):
     If tenants own the rows, ``tenant_id`` comes first; ``put`` takes it only if the model does not name it
     but a parent does. Rows that belong to no tenant are read in every scope and written in system scope.
 
-    Each argument is checked as the field of the model is. Messages name it like the field, but ``book_id``
-    for the field ``id`` of a book.
+    Each argument is checked by the annotation of its field; a ``field_validator`` of the model does not run.
+    Messages name it like the field, but ``book_id`` for the field ``id`` of a book.
 
     Attributes:
         entity: whose rows.
@@ -66,12 +66,13 @@ class KeyedRepository(Repository, Generic[M]):
     longest_page: ClassVar[int] = 200
     _within: ClassVar[tuple[str, ...]]
     _order: ClassVar[tuple[SortKey, ...]]
+    _order_of_all: ClassVar[tuple[SortKey, ...]]
 
     def __init_subclass__(cls) -> None:
         """Refuse an entity whose rows are more than models under keys.
 
         Raises:
-            ValueError: it is one.
+            ValueError: the entity is such a one; the message says why.
         """
         super().__init_subclass__()
         entity = cls.entity
@@ -82,6 +83,8 @@ class KeyedRepository(Repository, Generic[M]):
         fixed = {*cls._within, *(name.removeprefix("-") for name in cls.order), entity.tenant_field}
         rest = (name for name in entity.key if name not in fixed)
         cls._order = tuple(sort_key(entity, name) for name in (*cls.order, *rest))
+        others = (name for name in entity.key if name not in {key.field for key in cls._order})
+        cls._order_of_all = (*cls._order, *(sort_key(entity, name) for name in others))
 
     def put(self, *given: object) -> M:
         """Insert a row, or replace the one of its key; return it. Repeated call: the same. Atomic.
@@ -126,7 +129,7 @@ class KeyedRepository(Repository, Generic[M]):
             cls.entity.name,
             scope=scope,
             where=[Equals(name, value) for name, value in zip(cls._within, values, strict=True)],
-            order=cls._order,
+            order=cls._order if scope is not ALL_TENANTS else cls._order_of_all,
             limit=limit,
             maximum=cls.longest_page,
             page_token=page_token,
@@ -197,5 +200,7 @@ def problems(entity: Entity, within: tuple[str, ...]) -> Iterator[str]:
         yield "has values that are not in the model: markers, or numbers of a log"
     if not entity.shapes.keys() >= {*entity.key}:
         yield "has a key that is not in the model"
+    if entity.tenancy.kind is TenancyKind.PARENT and entity.parent and entity.parent.field not in within:
+        yield f"has lists that do not name the {entity.parent.field}, which decides who sees a row"
     if not all(name in entity.shapes and is_present(entity, name) for name in within):
         yield f"has rows without {' or '.join(within)}"

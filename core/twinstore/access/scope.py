@@ -285,7 +285,7 @@ def whole_argument(value: int, name: str) -> int:
 def field_argument(cls: type[CanonicalModel], field: str, value: T, name: str) -> T:
     """Return an argument as a model holds it in a field, or raise ``ValidationError`` naming the argument.
 
-    ``field`` is its Python name; its annotation decides, as in ``cls``.
+    ``field`` is its Python name. Its annotation decides; a ``field_validator`` of the class does not run.
     """
     # Safe, because what a field holds is of the type that it admits.
     return cast("T", adapted(field_adapter(cls, field), value, name))
@@ -294,7 +294,7 @@ def field_argument(cls: type[CanonicalModel], field: str, value: T, name: str) -
 @cache
 def field_adapter(cls: type[CanonicalModel], field: str) -> TypeAdapter[object]:
     """Return what validates a field of a model alone."""
-    return TypeAdapter(cls.model_fields[field].rebuild_annotation())
+    return TypeAdapter(cls.model_fields[field].rebuild_annotation(), config=cls.model_config)
 
 
 def object_argument(value: JsonObject, name: str) -> JsonObject:

@@ -16,7 +16,7 @@ class UnitState:
     """Whether a session or unit of work can still be used; shared by the repositories bound to it.
 
     Attributes:
-        closed: it has ended; who ends it sets this.
+        closed: it has ended; set by the code that ends it.
         aborted: a store error has made it unusable.
     """
 

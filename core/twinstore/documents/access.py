@@ -325,7 +325,8 @@ def check_unique(unit: DocumentUnit, row: DocumentRow) -> None:
 def counted(unit: DocumentUnit, entity: Entity, query: Query, by: str) -> dict[str, int]:
     """Return how many rows all pages of a list have, by a stored value, also of those that form no model."""
     found: Counter[str] = Counter()
-    query = replace(query, limit=COUNTED, after=None)
+    # By key: that order is total, and no concurrent change moves a row in it.
+    query = replace(query, order=key_order(entity), limit=COUNTED, after=None)
     while True:
         rows = unit.select(entity, query)
         found.update(label_of_value(row.value(by)) for row in rows[:COUNTED])
@@ -631,10 +632,10 @@ class DocumentUnit(ABC):
 
 
 class ScanningUnit(DocumentUnit):
-    """A unit over a store that cannot be asked a query: lists are evaluated over all rows of an entity.
+    """A unit over a database that evaluates no queries: lists are evaluated over all rows of an entity.
 
-    A driver writes :meth:`rows` and the operations on single rows. An override of :meth:`get` and
-    :meth:`holder`, here scans too, pays where the store finds a row by its key.
+    A driver writes :meth:`rows` and the operations on single rows. Override :meth:`get` and :meth:`holder` if
+    the database finds a row by its key; by default they scan.
     """
 
     @abstractmethod
@@ -659,7 +660,7 @@ class ScanningUnit(DocumentUnit):
         return (row for row in self.rows(entity) if self.is_visible(row, scope))
 
     def is_visible(self, row: DocumentRow, scope: Tenants) -> bool:
-        """Whether a row is seen in a scope; one that belongs to its parent, whether that is."""
+        """Whether a row is seen in a scope. A row owned through its parent is seen if the parent is."""
         kind, parent = row.entity.tenancy.kind, row.entity.parent
         if scope is ALL_TENANTS or kind is TenancyKind.NONE:
             return True
@@ -705,7 +706,7 @@ OrderValue = tuple[int, str | int | datetime]
 
 
 def evaluate(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:
-    """Return the first ``limit + 1`` rows that satisfy a query, in its order; its scope is not looked at."""
+    """Return the first ``limit + 1`` rows that satisfy a query, in its order; ignores its scope."""
     return ordered(rows, query)[: query.limit + 1]
 
 

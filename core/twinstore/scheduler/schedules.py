@@ -146,7 +146,8 @@ class ScheduleClaim:
         scheduled_for: the instant that is due.
         lease_owner: the worker.
         lease_expires_at: when the claim ends.
-        fence: the number of the claim, higher than that of every earlier claim of this schedule.
+        fence: the number of the claim, higher than that of every earlier claim of this schedule, except that
+            an unreadable trigger that was rebuilt starts at 1 again.
     """
 
     schedule: Schedule
@@ -257,8 +258,8 @@ class ScheduleRepository(Protocol):
         """Claim the first schedules that are due at ``now`` and that no worker holds, in system scope.
 
         A claim ends with its lease, by the ``now`` of the callers, or when the trigger changes; nothing that
-        readers see changes. Due, order and limit as in ``get_due_schedules``; an unreadable schedule or
-        trigger is passed over and logged. Fewer than asked for where fewer are due or other workers are
-        faster. Nothing due: ``()``. Repeated call: other schedules. Atomic for each schedule.
+        readers see changes. Due and order as in ``get_due_schedules``; an unreadable schedule or trigger is
+        passed over and logged. May return fewer than ``limit`` although more are due: call it until it
+        returns ``()``. Repeated call: other schedules. Atomic for each schedule.
         """
         ...

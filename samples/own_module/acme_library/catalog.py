@@ -14,7 +14,6 @@ from twinstore.module import (
     Module,
     Parent,
     Retention,
-    StoreKind,
     Tenancy,
     int64,
     text,
@@ -30,13 +29,7 @@ BOOKS: Final = Entity(
     group="books",
     indexes=(
         Index(fields=("tenantId", "-boughtAt", "id"), name="tenant_bought"),
-        Index(
-            fields=("goneAt", "id"),
-            name="gone",
-            where=(IsPresent("goneAt"),),
-            stores=frozenset({StoreKind.TABLES}),
-        ),
-        Index(fields=("goneAt",), name="gone", expires=True, stores=frozenset({StoreKind.DOCUMENTS})),
+        Index(fields=("goneAt", "id"), name="gone", where=(IsPresent("goneAt"),)),
     ),
     retention=Retention(field="goneAt", option="keep_days"),
     dated="boughtAt",

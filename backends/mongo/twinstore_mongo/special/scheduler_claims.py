@@ -1,4 +1,4 @@
-"""Claiming due triggers: a page in four round trips, however many workers claim at the same moment.
+"""Claiming due triggers: a page in four round trips, and two more for each round that other workers win.
 
 An update of several documents only counts them. So it sets a holder that no other call has, by which the
 documents are found; a second update sets the real one. A worker that dies in between leaves a holder that
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from twinstore_mongo.access.execution import RepositoryContext
 
 T = TypeVar("T")
+# How many times as many triggers as are wanted are read at most: of more, those that lose meet often enough.
+WIDEST: Final = 16
 
 CODEC: Final = codec_of(TRIGGERS)
 HOLDER: Final = CODEC.names["claimedBy"]
@@ -43,7 +45,7 @@ def claim(access: MongoAccess, query: Query, sets: FieldUpdates) -> tuple[Row[Tr
         if claimed:
             return claimed
         # Others were faster with all of them. Not the next ones, which those who lost want as well.
-        seen *= 4
+        seen = min(4 * seen, WIDEST * query.limit)
     return ()
 
 

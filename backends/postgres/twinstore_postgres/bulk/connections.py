@@ -55,6 +55,7 @@ class BulkConnections(ConnectionSource):
         """Take the server; nothing is opened yet."""
         self._server = server
         self._idle = IdleConnections()
+        self._closed = False
 
     @property
     def place(self) -> str:
@@ -82,7 +83,8 @@ class BulkConnections(ConnectionSource):
             yield transaction
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections, and those in use when they are given back."""
+        self._closed = True
         self._idle.close()
 
     def _opened(self) -> Connection:
@@ -91,8 +93,10 @@ class BulkConnections(ConnectionSource):
     def _give_back(self, connection: Connection) -> None:
         if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
             connection.close()
-        else:
-            self._idle.give(connection)
+            return
+        self._idle.give(connection)
+        if self._closed:  # meanwhile, and the thread that closed the others may have missed this one
+            self._idle.close()
 
 
 class RoleConnections(BulkConnections):

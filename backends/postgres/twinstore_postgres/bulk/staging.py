@@ -57,8 +57,8 @@ SELECT {staged_key}, {missing}
   FROM {stage} AS staged LEFT JOIN {table} AS stored ON ({stored_key}) = ({staged_key})
  WHERE ({stored_values}) IS DISTINCT FROM ({staged_values})
 """
-# New rows are inserted, and rows that exist stay or become equal to the staged ones. Which is which, is known
-# before anything is written: to compare afterwards would compare also what was inserted. The answer is the
+# New rows are inserted, and rows that exist stay or become equal to the staged ones. First each row is
+# classified, before anything is written; a later comparison would also see what was inserted. Returns the
 # number of new ones by the tenant that they name, the number of rows that exist and of those with other
 # content, and the keys of what was overwritten.
 PROBED: Final = """

@@ -254,8 +254,10 @@ class DedicatedConnection:
     def give_back(self) -> None:
         """Keep it for another owner. Nothing of this one may remain on the server."""
         if self._end.detach() is not None:
-            self._keep(self._connection)
-            self._free_slots.put(None)
+            try:
+                self._keep(self._connection)
+            finally:
+                self._free_slots.put(None)
 
     def close(self) -> None:
         """Close it; a second call does nothing."""

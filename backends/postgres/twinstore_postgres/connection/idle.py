@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
 
 KEPT_SECONDS: Final = 60.0
-# Longer than that a network may have lost a connection without a word to this side.
+# After that the network may have dropped a connection silently.
 TRUSTED_SECONDS: Final = 1.0
 
 

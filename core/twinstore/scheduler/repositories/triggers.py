@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -11,7 +12,7 @@ from typing_extensions import override
 from twinstore.access.paging import Page
 from twinstore.access.protocol import Ref
 from twinstore.access.repository import Repository
-from twinstore.access.scope import id_argument, instance_argument, instant_argument
+from twinstore.access.scope import id_argument, instance_argument, instant_argument, whole_argument
 from twinstore.catalog.row import Row
 from twinstore.errors import DocumentDecodeError, DuplicateError, ValidationError
 from twinstore.scheduler import queries
@@ -86,7 +87,7 @@ class Triggers(Repository, TriggerRepository):
         scope, key = self._admit(tenant_id), id_argument(schedule_id, "schedule_id")
         instant = instant_argument(now, "now")
         if claim is not None:
-            check_claim_argument(claim, scope, key)
+            claim = claim_argument(claim, scope, key)
         self._check_writable()
         due = self._due(scope, key) if claim is None else claim.scheduled_for
         # Without a claim most calls end here: a worker asks for what another one has fired already.
@@ -163,11 +164,14 @@ class Triggers(Repository, TriggerRepository):
         return firing
 
 
-def check_claim_argument(claim: object, scope: Tenant, key: str) -> None:
-    """Refuse what is no claim, or that of another schedule."""
-    named = instance_argument(claim, ScheduleClaim, "claim").schedule
+def claim_argument(claim: object, scope: Tenant, key: str) -> ScheduleClaim:
+    """Return a claim of a schedule, or raise ``ValidationError``; a caller may have made it of a message."""
+    found = instance_argument(claim, ScheduleClaim, "claim")
+    named = instance_argument(found.schedule, Schedule, "claim.schedule")
     if (named.tenant_id, named.id) != (scope.id, key):
         raise ValidationError(
             f"Argument claim is of schedule {named.id!r} of tenant {named.tenant_id!r}; fire that schedule "
             "with it."
         )
+    due = instant_argument(found.scheduled_for, "claim.scheduled_for")
+    return replace(found, scheduled_for=due, fence=whole_argument(found.fence, "claim.fence"))
