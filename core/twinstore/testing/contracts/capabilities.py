@@ -108,7 +108,7 @@ class CapabilitiesContract(Contract):
             _, _, remedy = refusal.value.message.partition(f"has no {name.replace('_', ' ')}.")
             assert remedy.strip().endswith(".")
 
-    @where(lambda kit: any(entity.retention is not None for entity in kit.module.entities))
+    @where(lambda kit: any(index.expires for entity in kit.module.entities for index in entity.indexes))
     def test_expired_rows_are_removed_by_the_store_exactly_when_declared(
         self, backend_factory: BackendFactory
     ) -> None:
