@@ -589,7 +589,7 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
     if above.key_in_payload is not None:
         yield f"has the parent {above.name}, whose key is in a payload; no foreign key can refer to that"
     if entity.retention is None and any(index.expires for index in above.indexes):
-        yield f"has the parent {above.name}, which a server removes by itself, but no retention of its own"
+        yield f"has the parent {above.name}, which a server removes by itself, but no retention"
     if (part.type is KeyType.HEX) is not (entity.known.get(entity.parent.field) is Kind.HEX):
         # One of the two would be a UUID in tables, and the other one a text.
         yield f"refers to {above.name} by {entity.parent.field}, which is not {part.type.value} as its key is"
