@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from twinstore import aio
+from twinstore import NotFoundError, aio
 from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler import ExecutionLogEntry, GraphJobStatus, RunState
 from twinstore.scheduler.catalog import RUNS
@@ -45,6 +45,8 @@ LATER: Final = START + DAY
 # From one call to the next of the same thread: enough calls meet an outage, and the processor rests.
 PAUSE_SECONDS: Final = 0.05
 JOIN_SECONDS: Final = 60.0
+SEEN_SECONDS: Final = 5.0
+Model = TypeVar("Model")
 
 
 def made_by(token: str) -> str:
@@ -68,6 +70,16 @@ def log_lines(token: str, run: str = LOG) -> list[ExecutionLogEntry]:
         ExecutionLogEntry(tenant_id=TENANT, run_id=run, logged_at=START, message=part)
         for part in parts_of(token)
     ]
+
+
+def there(read: Callable[[], Model]) -> Model:
+    """Read what another thread wrote; a new primary of MongoDB may answer without it for a moment."""
+    end = time.monotonic() + SEEN_SECONDS
+    while time.monotonic() < end:
+        with suppress(NotFoundError):
+            return read()
+        time.sleep(PAUSE_SECONDS)
+    return read()
 
 
 def write_parts(unit: SchedulerSession, token: str) -> None:
@@ -219,7 +231,7 @@ class Callers:
         self._runs.put(token)
 
     def _change(self, token: str) -> None:
-        run = self.storage.runs.get_required(TENANT, made_by(token))
+        run = there(lambda: self.storage.runs.get_required(TENANT, made_by(token)))
         assert self.storage.runs.update(moved(run, RunState.QUEUED), expected_state=RunState.PLANNING)
 
     def _upsert(self, token: str) -> None:
@@ -238,7 +250,8 @@ class Callers:
         self._graph_jobs.put(token)
 
     def _move(self, token: str) -> None:
-        job = self.storage.graph_jobs.get_build_job_required(TENANT, graph_job_id(made_by(token)))
+        name = graph_job_id(made_by(token))
+        job = there(lambda: self.storage.graph_jobs.get_build_job_required(TENANT, name))
         assert self.storage.graph_job_store.update(graph_moved(job, GraphJobStatus.RUNNING), job.status)
 
     def _unit(self, token: str) -> None:
