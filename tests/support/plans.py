@@ -90,13 +90,13 @@ class Allowance:
         statements: the pattern.
         faults: what they may do.
         reason: why; with the index that leaves no other way where it is about a sort.
-        few_rows: whether a server does so on few rows, where it is right, and not on many.
+        optional: whether the server may also do without: on many rows, or in another module.
     """
 
     statements: str
     faults: frozenset[Fault]
     reason: str
-    few_rows: bool = False
+    optional: bool = False
 
     def covers(self, name: str) -> bool:
         """Whether it is about a statement."""
@@ -121,7 +121,7 @@ def check_findings(
     unneeded = [
         f"{item.statements}: {fault.value}"
         for item in allowed
-        if not item.few_rows
+        if not item.optional
         for fault in sorted(item.faults, key=lambda found: found.value)
         if (item, fault) not in needed
     ]
@@ -142,9 +142,9 @@ EXAMINES, INDEX, SCANS, SORTS = Fault.EXAMINES, Fault.INDEX, Fault.SCANS, Fault.
 BULK: Final = "copies and verifications read every row of an entity, or of a range of its keys, once"
 
 
-def may(statements: str, *faults: Fault, because: str) -> Allowance:
+def may(statements: str, *faults: Fault, because: str, optional: bool = False) -> Allowance:
     """Return an allowance."""
-    return Allowance(statements, frozenset(faults), because)
+    return Allowance(statements, frozenset(faults), because, optional)
 
 
 PAST: Final = "the end of a range is so many rows away, and those are passed over"
@@ -156,18 +156,18 @@ PURGED: Final = (
     "the index by age holds the rows of all tenants, and the others hold those of one in another order"
 )
 EVERY_COPY_ON_POSTGRES: Final = (
-    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
-    may("*.bulk.view*", EXAMINES, INDEX, SCANS, because=BULK),
-    may("*.bulk.cut*", EXAMINES, because=PAST),
+    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, SORTS, because=BULK, optional=True),
+    may("*.bulk.view*", EXAMINES, INDEX, SCANS, because=BULK, optional=True),
+    may("*.bulk.cut*", EXAMINES, because=PAST, optional=True),
 )
 EVERY_COPY_ON_MONGO: Final = (
-    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, because=BULK),
-    may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK),
-    may("*.bulk.cut*", EXAMINES, because=PAST),
+    may("*.bulk.counts*", EXAMINES, INDEX, SCANS, because=BULK, optional=True),
+    may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK, optional=True),
+    may("*.bulk.cut*", EXAMINES, because=PAST, optional=True),
 )
 COUNTS: Final = may("*.count*", EXAMINES, because="the answer is a number, for which every row counts")
-COUNTS_OF_A_LARGE_TENANT: Final = Allowance(
-    "*.count*", frozenset({INDEX, SCANS}), "the tenant has a quarter of all rows", few_rows=True
+COUNTS_OF_A_LARGE_TENANT: Final = may(
+    "*.count*", INDEX, SCANS, because="the tenant has a quarter of all rows", optional=True
 )
 TASKRUNNER_ON_POSTGRES: Final = (
     COUNTS,
@@ -180,7 +180,13 @@ TASKRUNNER_ON_POSTGRES: Final = (
 )
 TRACKING: Final = (
     COUNTS,
-    may("*.count no tenant, by status", INDEX, SCANS, because="every row of the entity counts"),
+    may(
+        "*.count no tenant, by status",
+        INDEX,
+        SCANS,
+        because="every row of the entity counts",
+        optional=True,
+    ),
 )
 SCHEDULER_ON_POSTGRES: Final = (
     *EVERY_COPY_ON_POSTGRES,
@@ -194,7 +200,7 @@ SCHEDULER_ON_POSTGRES: Final = (
         SCANS,
         because=f"only where the insert met the key: {HIDDEN}",
     ),
-    Allowance("graph_job_events.bulk.cut*", frozenset({INDEX, SCANS}), HIDDEN, few_rows=True),
+    may("graph_job_events.bulk.cut*", INDEX, SCANS, because=HIDDEN, optional=True),
     may("graph_job_events.bulk.flush*", EXAMINES, INDEX, SCANS, because=HIDDEN),
     may(
         "graph_job_events.page*",
@@ -250,11 +256,12 @@ LEDGER: Final = (
 )
 LEDGER_ON_POSTGRES: Final = (
     *LEDGER,
-    Allowance("ranges.count*", frozenset({INDEX, SCANS}), "the job has many of all ranges", few_rows=True),
+    may("ranges.count*", INDEX, SCANS, because="the job has many of all ranges", optional=True),
     may(
         "ranges.page all tenants, where jobId and entity, order*",
         EXAMINES,
         because="before the ranges of an entity lie those of others of the job, which has some thousands",
+        optional=True,
     ),
 )
 POSTGRES: Final[dict[str, tuple[Allowance, ...]]] = {

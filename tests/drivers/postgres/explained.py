@@ -11,6 +11,7 @@ from psycopg import sql
 
 from tests.support.plan_rows import rows_of
 from tests.support.plans import Finding
+from twinstore.catalog.conditions import OneOf
 from twinstore_postgres.mapping.table import Table, listed, table_of
 
 if TYPE_CHECKING:
@@ -292,10 +293,22 @@ class Binder:
                 return value
         if (found := re.search(r"(\S+) = ANY ?\($", before)) is not None:
             self.page = KEYS
-            return self._explainer.values(self._entity, bare(found[1]))
+            return self._retained(bare(found[1])) or self._explainer.values(self._entity, bare(found[1]))
         if (found := COMPARED.search(before)) is not None:
             return self._compared(before, bare(found["term"]), found["operator"])
         return self._grouped(before)
+
+    def _retained(self, term: str) -> list[str] | None:
+        """Return what a removal by age names: other values lead to another index."""
+        kept = self._entity.retention
+        if kept is None or not self._text.startswith("DELETE "):
+            return None
+        named = (
+            list(one.values)
+            for one in kept.where
+            if isinstance(one, OneOf) and one.field == term.strip(QUOTE)
+        )
+        return next(named, None)
 
     def _compared(self, before: str, term: str, operator: str) -> object:
         value = self._explainer.value(self._entity, term)
