@@ -150,9 +150,11 @@ from twinstore.catalog.indexes import StoreKind as StoreKind
 from twinstore.catalog.keys import LONGEST_TEXT as LONGEST_TEXT
 from twinstore.catalog.keys import KeyPart as KeyPart
 from twinstore.catalog.keys import KeyType as KeyType
+from twinstore.catalog.keys import binary_uuid as binary_uuid
 from twinstore.catalog.keys import can_bound as can_bound
 from twinstore.catalog.keys import digits as digits
 from twinstore.catalog.keys import int64 as int64
+from twinstore.catalog.keys import object_id as object_id
 from twinstore.catalog.keys import text as text
 from twinstore.catalog.keys import uuid as uuid
 from twinstore.catalog.row import NO_STORAGE as NO_STORAGE
@@ -228,8 +230,11 @@ from twinstore.models.fields import INT32_MAX as INT32_MAX
 from twinstore.models.fields import INT64_MAX as INT64_MAX
 from twinstore.models.fields import INT64_MIN as INT64_MIN
 from twinstore.models.fields import Actor as Actor
+from twinstore.models.fields import BinaryUuid as BinaryUuid
+from twinstore.models.fields import Bytes as Bytes
 from twinstore.models.fields import Count as Count
 from twinstore.models.fields import Count32 as Count32
+from twinstore.models.fields import DecimalNumber as DecimalNumber
 from twinstore.models.fields import DigestSet as DigestSet
 from twinstore.models.fields import DigestText as DigestText
 from twinstore.models.fields import Flag as Flag
@@ -240,6 +245,7 @@ from twinstore.models.fields import LowerKeyMap as LowerKeyMap
 from twinstore.models.fields import LowerKeyObject as LowerKeyObject
 from twinstore.models.fields import Name as Name
 from twinstore.models.fields import Number as Number
+from twinstore.models.fields import ObjectIdText as ObjectIdText
 from twinstore.models.fields import OptionalReference as OptionalReference
 from twinstore.models.fields import OptionalText as OptionalText
 from twinstore.models.fields import PositiveInt as PositiveInt
@@ -387,9 +393,11 @@ __all__: list[str] = [
     "BackendSettings",
     "BackendSpec",
     "Before",
+    "BinaryUuid",
     "Binding",
     "BulkPort",
     "BulkView",
+    "Bytes",
     "CanonicalJsonSerializer",
     "CanonicalModel",
     "Capabilities",
@@ -411,6 +419,7 @@ __all__: list[str] = [
     "Count32",
     "Counted",
     "Days",
+    "DecimalNumber",
     "Derived",
     "DigestSet",
     "DigestText",
@@ -475,6 +484,7 @@ __all__: list[str] = [
     "NotPicklable",
     "Number",
     "NumberTakenError",
+    "ObjectIdText",
     "OnConflict",
     "OneOf",
     "OneTable",
@@ -561,6 +571,7 @@ __all__: list[str] = [
     "backoff_delays",
     "base64_pieces",
     "batch_size_argument",
+    "binary_uuid",
     "broken_modules",
     "build_query",
     "built_modules",
@@ -643,6 +654,7 @@ __all__: list[str] = [
     "normalised_object",
     "not_found",
     "object_argument",
+    "object_id",
     "omitted_values",
     "open_module",
     "open_storage",

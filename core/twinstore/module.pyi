@@ -98,9 +98,11 @@ from twinstore.catalog.keys import Key as Key
 from twinstore.catalog.keys import KeyPart as KeyPart
 from twinstore.catalog.keys import KeyRange as KeyRange
 from twinstore.catalog.keys import KeyType as KeyType
+from twinstore.catalog.keys import binary_uuid as binary_uuid
 from twinstore.catalog.keys import can_bound as can_bound
 from twinstore.catalog.keys import digits as digits
 from twinstore.catalog.keys import int64 as int64
+from twinstore.catalog.keys import object_id as object_id
 from twinstore.catalog.keys import text as text
 from twinstore.catalog.keys import uuid as uuid
 from twinstore.catalog.row import NO_STORAGE as NO_STORAGE
@@ -135,8 +137,11 @@ from twinstore.models.fields import INT32_MAX as INT32_MAX
 from twinstore.models.fields import INT64_MAX as INT64_MAX
 from twinstore.models.fields import INT64_MIN as INT64_MIN
 from twinstore.models.fields import Actor as Actor
+from twinstore.models.fields import BinaryUuid as BinaryUuid
+from twinstore.models.fields import Bytes as Bytes
 from twinstore.models.fields import Count as Count
 from twinstore.models.fields import Count32 as Count32
+from twinstore.models.fields import DecimalNumber as DecimalNumber
 from twinstore.models.fields import DigestSet as DigestSet
 from twinstore.models.fields import DigestText as DigestText
 from twinstore.models.fields import Flag as Flag
@@ -147,6 +152,7 @@ from twinstore.models.fields import LowerKeyMap as LowerKeyMap
 from twinstore.models.fields import LowerKeyObject as LowerKeyObject
 from twinstore.models.fields import Name as Name
 from twinstore.models.fields import Number as Number
+from twinstore.models.fields import ObjectIdText as ObjectIdText
 from twinstore.models.fields import OptionalReference as OptionalReference
 from twinstore.models.fields import OptionalText as OptionalText
 from twinstore.models.fields import PositiveInt as PositiveInt
@@ -260,7 +266,9 @@ __all__: list[str] = [
     "AtLeast",
     "AtMost",
     "Before",
+    "BinaryUuid",
     "Binding",
+    "Bytes",
     "CanonicalJsonSerializer",
     "CanonicalModel",
     "Clock",
@@ -272,6 +280,7 @@ __all__: list[str] = [
     "Count32",
     "Cutoffs",
     "Days",
+    "DecimalNumber",
     "Derived",
     "DigestSet",
     "DigestText",
@@ -323,6 +332,7 @@ __all__: list[str] = [
     "NotAfter",
     "NotBefore",
     "Number",
+    "ObjectIdText",
     "OneOf",
     "OptionalReference",
     "OptionalText",
@@ -385,6 +395,7 @@ __all__: list[str] = [
     "append_rows",
     "backoff_delays",
     "batch_size_argument",
+    "binary_uuid",
     "body_of",
     "broken_modules",
     "build_query",
@@ -440,6 +451,7 @@ __all__: list[str] = [
     "module_spec",
     "never_committed",
     "object_argument",
+    "object_id",
     "omitted_values",
     "optional_reference_argument",
     "optional_text_argument",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Final, ParamSpec, TypeVar, Union, c
 from pydantic import BaseModel
 from typing_extensions import override
 
+from twinstore.access.comparable import check_values
 from twinstore.access.errors import duplicate
 from twinstore.access.paging import Page
 from twinstore.access.protocol import Access, Ref, Rows, Rule, ServerClock, UniqueKey, WritingOperation
@@ -363,6 +364,8 @@ def check_query(entity: Entity, query: Query, *by: str) -> None:
             known = ", ".join(sorted(entity.queried))
             raise ValidationError(f"{entity.name} has no field {field!r}; it has {known}.")
     check_order(entity, query)
+    if entity.typed_queried:
+        check_values(entity, query, by)
     if entity.parent is None or entity.tenancy.kind is not TenancyKind.PARENT or query.scope is ALL_TENANTS:
         return
     field = entity.parent.field
@@ -383,10 +386,12 @@ def check_order(entity: Entity, query: Query) -> None:
         # Keys and assigned numbers are there in every stored row, also where a model may lack them.
         stored = key.field in entity.key or key.field == entity.sequence
         nullable = key.nullable or not (stored or is_present(entity, key.field, query.where))
-        if (key.time, key.number, key.nullable) != (time, number, nullable):
+        decimal = kind is Kind.DECIMAL
+        if (key.time, key.number, key.nullable, key.decimal) != (time, number, nullable, decimal):
+            also = ", decimal=True" if decimal else ""
             raise ValueError(
                 f"a list of {entity.name} sorts by {key.field!r}, which is {kind.value!r}; "
-                f"write SortKey({key.field!r}, {time=}, {number=}, {nullable=})"
+                f"write SortKey({key.field!r}, {time=}, {number=}, {nullable=}{also})"
             )
 
 

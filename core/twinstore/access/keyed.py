@@ -183,6 +183,7 @@ def sort_key(entity: Entity, field: str) -> SortKey:
         descending=name != field,
         time=kind is Kind.INSTANT,
         number=kind is Kind.INTEGER,
+        decimal=kind is Kind.DECIMAL,
         nullable=name not in entity.key and not is_present(entity, name),
     )
 

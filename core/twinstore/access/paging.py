@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from functools import lru_cache
 from hashlib import sha256
 from inspect import BoundArguments, signature
@@ -23,7 +24,7 @@ from typing_extensions import override
 
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.models import json_text
-from twinstore.models.fields import parse_timestamp
+from twinstore.models.fields import decimal_number, parse_timestamp
 from twinstore.runtime.formatting import short_repr
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
-SortValue = str | int | datetime | None
+SortValue = str | int | datetime | Decimal | None
 
-SORT_TYPES: Final = (str, int, datetime, NoneType)
+SORT_TYPES: Final = (str, int, datetime, Decimal, NoneType)
 log = getLogger("twinstore.undecodable")
 
 # In the token, because clients keep tokens over an upgrade of the service.
@@ -141,13 +142,17 @@ def continue_at(call: BoundArguments, token: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One key of a total order: ``time`` keys are instants, ``number`` keys integers, the others text."""
+    """One key of a total order.
+
+    ``time`` keys are instants, ``number`` keys integers, ``decimal`` keys decimals, the others text.
+    """
 
     field: str
     descending: bool = False
     time: bool = False
     nullable: bool = False
     number: bool = False
+    decimal: bool = False
 
 
 def fingerprint(filters: object) -> str:
@@ -181,7 +186,7 @@ def decode_token(
         )
     parts = content.get("k")
     if not isinstance(parts, list) or len(parts) != len(order):
-        raise _malformed()
+        raise malformed_token()
     return tuple(_key_part(part, key) for part, key in zip(parts, order, strict=True))
 
 
@@ -191,9 +196,9 @@ def _token_content(token: str) -> dict[str, json_text.JsonValue]:
         padded = token.encode("ascii") + b"=" * (-len(token) % 4)
         content = json_text.parse_json(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (AttributeError, ValueError, binascii.Error, RecursionError) as error:
-        raise _malformed() from error
+        raise malformed_token() from error
     if not isinstance(content, dict):
-        raise _malformed()
+        raise malformed_token()
     return content
 
 
@@ -204,18 +209,18 @@ def _key_part(part: json_text.JsonValue, key: SortKey) -> SortValue:
     if key.number:
         return _number(part)
     if not isinstance(part, str) or not _storable(part):
-        raise _malformed()
-    if not key.time:
+        raise malformed_token()
+    if not (key.time or key.decimal):
         return part
     try:
-        return parse_timestamp(part)
+        return decimal_number(part) if key.decimal else parse_timestamp(part)
     except pydantic_core.PydanticCustomError as error:
-        raise _malformed() from error
+        raise malformed_token() from error
 
 
 def _number(part: json_text.JsonValue) -> int:
     if type(part) is not int or not json_text.INT64_MIN <= part <= json_text.INT64_MAX:
-        raise _malformed()
+        raise malformed_token()
     return part
 
 
@@ -224,7 +229,16 @@ def _storable(text: str) -> bool:
     return "\x00" not in text and text.encode(errors="ignore").decode() == text
 
 
-def _malformed() -> ValidationError:
+def has_place(value: SortValue) -> bool:
+    """Whether a token can name a stored value; of decimals some are none to a model, such as NaN."""
+    try:
+        return not isinstance(value, Decimal) or decimal_number(value) == value
+    except pydantic_core.PydanticCustomError:
+        return False
+
+
+def malformed_token() -> ValidationError:
+    """Return the error of a token that no list gave."""
     return ValidationError(
         "Page token is malformed; pass back the exact next_page_token, or start without one."
     )
@@ -321,8 +335,8 @@ def _token_after(
         except pydantic_core.PydanticCustomError:
             # Only a row that cannot be decoded holds such a value.
             continue
-        parts = [value for value in values if isinstance(value, SORT_TYPES)]
+        parts = [value for value in values if isinstance(value, SORT_TYPES) and has_place(value)]
         # Rows of a store return any stored value; a row that can be decoded returns the values that sort it.
         if len(parts) == len(values):
             return encode_token(entity, token_digest, parts)
-    raise broken or _malformed()
+    raise broken or malformed_token()

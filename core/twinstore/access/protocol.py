@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Generic, Protocol
 
 from typing_extensions import TypeVar, override
@@ -288,9 +289,9 @@ class Unset:
 
 
 UNSET: Final = Unset()
-FieldUpdates = Mapping[str, str | bool | int | datetime | Add | ServerTime | Unset]
+FieldUpdates = Mapping[str, str | bool | int | datetime | Decimal | bytes | Add | ServerTime | Unset]
 """What ``mark`` does to the fields and storage markers of a row, by wire name."""
-Values = Mapping[str, str | bool | int | datetime | Unset]
+Values = Mapping[str, str | bool | int | datetime | Decimal | bytes | Unset]
 """What ``amend`` sets the fields of a row to, by wire name; the text of an enumeration."""
 
 

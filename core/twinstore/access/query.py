@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, assert_never
 
 from twinstore.access.paging import Page, SortKey, SortValue, decode_token, fingerprint, paginate
@@ -273,7 +274,7 @@ def holds(condition: Condition, value: object) -> bool:
 
 def _compares(condition: Comparison, value: object) -> bool:
     """Whether an instant or number is on the right side of the bound; nothing else compares with it."""
-    kind = datetime if isinstance(condition.value, datetime) else int
+    kind = datetime if isinstance(condition.value, datetime) else (int, Decimal)
     # A bool is an int in Python, but on no server.
     if not isinstance(value, kind) or isinstance(value, bool):
         return False

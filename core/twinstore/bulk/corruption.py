@@ -182,6 +182,19 @@ class CorruptionWriter(Protocol):
         """Yield the same value in the other types that the place can store, each with a name."""
         ...
 
+    def typed_text(self, value: object) -> str | None:
+        """Return the wire form of an ObjectId, UUID, decimal or bytes; ``None`` for what is none of them.
+
+        By default a store has none of these types.
+        """
+        del value
+        return None
+
+    def typed_value(self, value: object, text: str) -> object:
+        """Return what has a wire form, in the type of a value of which :meth:`typed_text` returns one."""
+        del value
+        return text
+
     def parts(self, entity: Entity) -> Iterator[SchemaPart]:
         """Yield the keys, indexes and policies that the server has for an entity."""
         ...

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Final
 
 __all__ = [
@@ -23,8 +24,8 @@ __all__ = [
 ]
 
 
-Value = str | bool | int | datetime
-Bound = int | datetime
+Value = str | bool | int | datetime | Decimal
+Bound = int | datetime | Decimal
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Generic
 
 from typing_extensions import TypeVar, override
 
-from twinstore.catalog.conditions import IsNull
+from twinstore.catalog.conditions import IsNull, IsPresent
 from twinstore.catalog.indexes import EVERYWHERE, Index, StoreKind
 from twinstore.catalog.keys import Key, KeyPart, KeyType
 from twinstore.catalog.tenancy import (
@@ -33,7 +33,17 @@ from twinstore.catalog.tenancy import (
 )
 from twinstore.errors import ValidationError
 from twinstore.models.canonical import CanonicalModel
-from twinstore.models.shapes import FieldShape, Kind, instant_paths, is_whole, shapes_of, variants_of
+from twinstore.models.shapes import (
+    TYPED,
+    FieldShape,
+    Kind,
+    holds_typed,
+    instant_paths,
+    is_whole,
+    shapes_of,
+    typed_paths,
+    variants_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -309,9 +319,20 @@ class Entity(Generic[M_co]):
         """The names by which lists filter, sort and count: those that have a column in either layout."""
         everywhere = {derived.name for derived in self.derived if derived.stores == EVERYWHERE}
         if self.layout is Layout.COLUMNS:
-            return frozenset({*self.shapes, *self.markers, *everywhere})
+            fields = (wire for wire in self.shapes if self.known[wire] is not Kind.BYTES)
+            return frozenset({*fields, *self.markers, *everywhere})
         column_names = {*self.key, *self.beside, *self.markers, *everywhere}
         return frozenset(column_names if self.tenant_field is None else {*column_names, self.tenant_field})
+
+    @cached_property
+    def typed_queried(self) -> dict[str, Kind]:
+        """The ObjectIds, UUIDs and decimals among :attr:`queried`, with their kinds."""
+        return {name: self.known[name] for name in self.queried if self.known[name] in TYPED}
+
+    @cached_property
+    def typed(self) -> dict[tuple[str, ...], Kind]:
+        """The kinds of all ObjectIds, UUIDs, decimals and bytes of a row, by their wire paths."""
+        return dict(typed_paths(self.model))
 
     @cached_property
     def instants(self) -> tuple[tuple[str, ...], ...]:
@@ -590,7 +611,7 @@ def _problems_of_parent(entity: Entity) -> Iterator[str]:
         yield f"has the parent {above.name}, whose key is in a payload; no foreign key can refer to that"
     if entity.retention is None and any(index.expires for index in above.indexes):
         yield f"has the parent {above.name}, which a server removes by itself, but no retention"
-    if (part.type is KeyType.HEX) is not (entity.known.get(entity.parent.field) is Kind.HEX):
+    if needed_kind(part.type) is not own_kind(entity, entity.parent.field):
         # One of the two would be a UUID in tables, and the other one a text.
         yield f"refers to {above.name} by {entity.parent.field}, which is not {part.type.value} as its key is"
     if entity.tenancy.kind is TenancyKind.PARENT and not is_present(entity, entity.parent.field):
@@ -642,6 +663,9 @@ def problems_of_forms(entity: Entity) -> Iterator[str]:
     """Yield what is wrong with a description, as the end of a sentence about the entity."""
     yield from problems_of_variants(entity)
     yield from problems_of_key(entity)
+    markers = (marker.kind in TYPED for marker in entity.storage)
+    if any(markers) or any(holds_typed(shape.value) for shape in entity.shapes.values()):
+        yield from problems_of_typed(entity)
     yield from problems_of_own_id(entity)
     yield from problems_of_generated_id(entity)
     yield from problems_of_assigned(entity)
@@ -668,11 +692,17 @@ def problems_of_variants(entity: Entity) -> Iterator[str]:
 def problems_of_key(entity: Entity) -> Iterator[str]:
     """Yield what is wrong with the types of the key."""
     for part in entity.key_parts:
-        if (part.type is KeyType.HEX) is not (entity.known.get(part.field) is Kind.HEX):
-            yield (
-                f"has the key part {part.field} of type {part.type.value}, which the field does not hold; "
-                "write digits(...) for a derived field of Kind.HEX, and for no other"
+        found = own_kind(entity, part.field)
+        if needed_kind(part.type) is found:
+            continue
+        hint = "write digits(...) for a derived field of Kind.HEX, and for no other"
+        if Kind.HEX not in {found, needed_kind(part.type)}:
+            hint = (
+                "write object_id(...) for an ObjectIdText and binary_uuid(...) for a BinaryUuid, and for "
+                "nothing else; decimals and bytes are no keys"
             )
+        what = f"has the key part {part.field} of type {part.type.value}, which the field does not hold"
+        yield f"{what}; {hint}"
     name = entity.key_in_payload
     if name is None:
         return
@@ -686,6 +716,72 @@ def problems_of_key(entity: Entity) -> Iterator[str]:
     holding = [index for index in entity.indexes if index.names == (name,) and index.unique]
     if not any(StoreKind.TABLES in index.stores and not index.where for index in holding):
         yield f"has the key {name} in its payload alone, but no unique index of it on tables"
+
+
+# The kinds of fields that need a type of their own in a key, and nothing else may have it.
+KEY_KINDS: Final[Mapping[KeyType, Kind]] = {
+    KeyType.HEX: Kind.HEX,
+    KeyType.OBJECT_ID: Kind.OBJECT_ID,
+    KeyType.BINARY_UUID: Kind.UUID,
+}
+OWN_KINDS: Final = TYPED | {Kind.HEX}
+
+
+def needed_kind(part: KeyType) -> Kind | None:
+    """Return the only kind of field that a part of a key takes, ``None`` where it takes texts or integers."""
+    return KEY_KINDS.get(part)
+
+
+def own_kind(entity: Entity, name: str) -> Kind | None:
+    """Return the kind of a field that is neither a text nor an integer, ``None`` for all others."""
+    kind = entity.known.get(name)
+    return kind if kind in OWN_KINDS else None
+
+
+def problems_of_typed(entity: Entity) -> Iterator[str]:
+    """Yield where an ObjectId, UUID, decimal or bytes stand that not every store could treat alike."""
+    for path in maps_of_typed(entity.model):
+        yield f"holds an ObjectId, UUID, decimal or bytes in the map {path}; make it a list of nested models"
+    for marker in entity.storage:
+        if marker.kind in TYPED:
+            yield f"has the marker {marker.name}, which is {marker.kind.value}; make it a field of the model"
+    typed = {name for name, kind in entity.known.items() if kind in TYPED}
+    if entity.tenant_field in typed:
+        yield f"has the tenant {entity.tenant_field}, which is {entity.known[entity.tenant_field].value}"
+    if wrong := sorted(typed.intersection(entity.filled)):
+        yield f"wants {', '.join(wrong)} to be filled, which is no text"
+    for index in entity.indexes:
+        yield from problems_of_typed_index(entity, index)
+    if bytes_beside := [name for name in entity.beside if entity.known.get(name) is Kind.BYTES]:
+        yield f"repeats {', '.join(bytes_beside)} next to its payload, but no list compares bytes"
+    where = () if entity.retention is None else entity.retention.where
+    for condition in (*where, *(item for index in entity.indexes for item in index.where)):
+        if condition.field in typed and not isinstance(condition, IsNull | IsPresent):
+            yield f"compares {condition.field} in a rule of the store; there it may be null or present only"
+
+
+def problems_of_typed_index(entity: Entity, index: Index) -> Iterator[str]:
+    """Yield which fields of an index the stores would order or compare differently."""
+    for name in index.names:
+        kind = entity.known.get(name)
+        if kind is Kind.BYTES:
+            yield f"has the index {index.name} of {name}, which is bytes; stores order them differently"
+        if kind is Kind.DECIMAL and index.unique:
+            yield f"has the unique index {index.name} of {name}: 1.0 and 1.00 are equal and not the same"
+
+
+def maps_of_typed(
+    model: type[CanonicalModel], path: str = "", around: tuple[type, ...] = ()
+) -> Iterator[str]:
+    """Yield the paths of maps that hold values with a type of their own; ``around`` are the models above."""
+    for shape in shapes_of(model):
+        value, place = shape.value, f"{path}{shape.wire}"
+        while value.kind is Kind.LIST and value.item is not None:
+            value = value.item
+        if value.kind is Kind.MAP and value.item is not None and holds_typed(value.item):
+            yield place
+        elif value.kind is Kind.OBJECT and value.cls not in around:
+            yield from maps_of_typed(value.model, f"{place}.", (*around, value.cls))
 
 
 def problems_of_own_id(entity: Entity) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -13,9 +14,11 @@ __all__ = [
     "KeyPart",
     "KeyRange",
     "KeyType",
+    "binary_uuid",
     "can_bound",
     "digits",
     "int64",
+    "object_id",
     "text",
     "uuid",
 ]
@@ -26,10 +29,15 @@ __all__ = [
 LONGEST_TEXT: Final = 4096
 
 Key = tuple[str | int, ...]
-"""The values of a key; a UUID is its lower-case text, or its 32 lower-case digits alone."""
+"""The values of a key; a UUID is its lower-case text, or its 32 lower-case digits alone.
+
+An ObjectId is its 24 lower-case digits.
+"""
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 HEX: Final = re.compile(r"[0-9a-f]{32}")
+OBJECT_ID: Final = re.compile(r"[0-9a-f]{24}")
+UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class KeyType(Enum):
@@ -39,6 +47,8 @@ class KeyType(Enum):
     INT64 = "int64"
     UUID = "uuid"
     HEX = "hex"
+    OBJECT_ID = "ObjectId"
+    BINARY_UUID = "binary UUID"
 
     @property
     def is_number(self) -> bool:
@@ -49,9 +59,17 @@ class KeyType(Enum):
         """Whether a stored value can be this part of a key; text of more than 4,096 characters cannot."""
         if self is KeyType.INT64:
             return type(value) is int and INT64_MIN <= value <= INT64_MAX
-        if self is KeyType.HEX:
-            return type(value) is str and HEX.fullmatch(value) is not None
+        if (form := FORMS.get(self)) is not None:
+            return type(value) is str and form.fullmatch(value) is not None
         return type(value) is str and len(value) <= LONGEST_TEXT
+
+
+# Of these, every value has one form.
+FORMS: Final[Mapping[KeyType, re.Pattern[str]]] = {
+    KeyType.HEX: HEX,
+    KeyType.OBJECT_ID: OBJECT_ID,
+    KeyType.BINARY_UUID: UUID,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +110,16 @@ def int64(name: str) -> KeyPart:
 def uuid(name: str) -> KeyPart:
     """Return a part of a key that is the lower-case text of a UUID."""
     return KeyPart(name, KeyType.UUID)
+
+
+def object_id(name: str) -> KeyPart:
+    """Return a part of a key that is an ``ObjectIdText``; documents hold an ObjectId."""
+    return KeyPart(name, KeyType.OBJECT_ID)
+
+
+def binary_uuid(name: str) -> KeyPart:
+    """Return a part of a key that is a ``BinaryUuid``; documents hold binary data of subtype 4."""
+    return KeyPart(name, KeyType.BINARY_UUID)
 
 
 def digits(name: str) -> KeyPart:

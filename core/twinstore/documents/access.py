@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from functools import partial, total_ordering
 from heapq import nsmallest
 from itertools import islice
@@ -702,7 +703,7 @@ def batched(items: Iterator[T], size: int) -> Iterator[list[T]]:
 # Answers a :class:`~twinstore.access.query.Query` from rows, for stores that cannot be asked one.
 
 
-OrderValue = tuple[int, str | int | datetime]
+OrderValue = tuple[int, str | int | datetime | Decimal]
 
 
 def evaluate(rows: Iterable[DocumentRow], query: Query) -> list[DocumentRow]:

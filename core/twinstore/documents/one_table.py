@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from hashlib import sha256
 from json import dumps
@@ -35,6 +36,7 @@ from twinstore.errors import MigrationError
 from twinstore.migrations.applied import check_history, statuses
 from twinstore.migrations.migration import Initializer, MigrationReport, MigrationState, MigrationStatus
 from twinstore.models import json_text
+from twinstore.models.shapes import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -77,13 +79,16 @@ class OneTable:
 
     def values(self, row: DocumentRow) -> tuple[str, str, str]:
         """Return the values of the columns ``document``, ``markers`` and ``derived``."""
-        parts = (row.document, row.markers, row.derived)
-        document, markers, derived = (json_text.dumps(part).decode() for part in parts)
-        return document, markers, derived
+        derived = {**row.derived, **sort_texts(row)} if row.entity.typed_queried else row.derived
+        parts = (row.document, row.markers, derived)
+        document, markers, beside = (json_text.dumps(part).decode() for part in parts)
+        return document, markers, beside
 
     def expression(self, entity: Entity, name: str) -> str:
         """Return the expression of a field, marker or derived field."""
         column = "markers" if name in entity.markers else "document" if name in entity.shapes else "derived"
+        if entity.typed_queried.get(name) is Kind.DECIMAL:
+            column, name = "derived", name + SORT
         return self.field.format(column=column, name=name)
 
     def select(self, entity: Entity, query: Query, source: str = "rows") -> SqlText:
@@ -97,6 +102,8 @@ class OneTable:
 
     def _listed(self, template: str, entity: Entity, query: Query, source: str, limit: int) -> SqlText:
         by_name = partial(self.expression, entity)
+        if entity.typed_queried:
+            query = replace(query, where=tuple(as_decimal(entity, item) for item in query.where))
         where = [self.visible(entity, query.scope, source), SqlText.conditions(query, by_name, as_text)]
         order = f"{SqlText.order(query, by_name)} LIMIT {limit}"
         return select_rows(source, SqlText.joined(where, " AND "), order, template)
@@ -164,7 +171,44 @@ def select_rows(source: str, where: SqlText, order: str, template: str = READ) -
 def as_text(value: object) -> object:
     """Return a value as the expression of its field gives it: instants are text that sorts like them."""
     # The offset is always the same, and the "+" before it sorts before the "." of a fraction.
+    if isinstance(value, Decimal):
+        return sort_text(value)
     return json_text.format_timestamp(value) if isinstance(value, datetime) else value
+
+
+# Decimals as texts that sort like them: SQL on JSON compares texts, or doubles, which have fewer digits.
+
+
+# Behind the name of a decimal, among what is derived.
+SORT: Final = "__sort"
+# More than the exponent of any decimal.
+EXPONENTS: Final = 10_000
+COMPLEMENT: Final = str.maketrans("0123456789", "9876543210")
+
+
+def sort_texts(row: DocumentRow) -> dict[str, str]:
+    """Return what a row has in addition, for its decimals that lists compare."""
+    kinds = row.entity.typed_queried.items()
+    decimals = ((name, row.value(name)) for name, kind in kinds if kind is Kind.DECIMAL)
+    return {name + SORT: sort_text(value) for name, value in decimals if isinstance(value, Decimal)}
+
+
+def sort_text(value: Decimal) -> str:
+    """Return a text that compares with others as the finite decimals do; 1.0 and 1.00 have the same."""
+    if value.is_zero():
+        return "1"
+    digits = "".join(map(str, value.as_tuple().digits)).strip("0")
+    text = f"{value.adjusted() + EXPONENTS:05}{digits}"
+    # The longer of two negative ones that begin alike is the lesser.
+    return f"0{text.translate(COMPLEMENT)}~" if value.is_signed() else f"2{text}"
+
+
+def as_decimal(entity: Entity, item: QueryCondition) -> QueryCondition:
+    """Return a condition in which an integer that a decimal is compared with is a decimal."""
+    if isinstance(item, OneOf | IsNull | IsPresent) or type(item.value) is not int:
+        return item
+    decimal = entity.typed_queried.get(item.field) is Kind.DECIMAL
+    return replace(item, value=Decimal(item.value)) if decimal else item
 
 
 # A :class:`~twinstore.access.query.Query` as the text of SQL, for any server that has ``?`` and expressions.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from pydantic_core import PydanticCustomError
@@ -20,8 +21,8 @@ from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, TenancyKind, Te
 from twinstore.errors import DocumentDecodeError
 from twinstore.models import json_text
 from twinstore.models.canonical import CanonicalModel, decode_stored
-from twinstore.models.fields import parse_timestamp
-from twinstore.models.shapes import lossy_map, lossy_map_reason
+from twinstore.models.fields import bytes_value, decimal_number, parse_timestamp
+from twinstore.models.shapes import Kind, lossy_map, lossy_map_reason
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -154,6 +155,9 @@ def row_of_values(
     derived: Mapping[str, object] = NO_MARKERS,
 ) -> DocumentRow:
     """Return the row of three JSON objects that are read already; see :func:`row_of_json`."""
+    if entity.typed_queried:
+        # Other names are what a table needs to sort by decimals.
+        derived = {item.name: derived[item.name] for item in entity.derived if item.name in derived}
     values = [_restored(entity, members) for members in (document, markers, derived)]
     # First without a key, which is read from the values as any other field.
     row = DocumentRow(entity, (), *values)
@@ -174,6 +178,8 @@ def sort_value(row: DocumentRow, key: SortKey) -> SortValue:
         return found
     if key.number and isinstance(value, int):
         return value
+    if key.decimal and isinstance(value, int | Decimal):
+        return Decimal(value)
     return None if value is None else str(value)
 
 
@@ -195,10 +201,49 @@ def _object(text: str) -> Mapping[str, object]:
 def _restored(entity: Entity, document: Mapping[str, object]) -> Mapping[str, object]:
     # Only branches that can hold an instant are walked; most documents have few.
     places = {path[0] for path in entity.instants}
-    return {
+    found = {
         name: _with_instants(entity, value, (name,)) if name in places else value
         for name, value in document.items()
     }
+    for path, kind in entity.typed.items():
+        if kind in RESTORED and path[0] in found:
+            found[path[0]] = _with_typed(found[path[0]], path[1:], RESTORED[kind])
+    return found
+
+
+def _with_typed(value: object, path: FieldPath, restore: Callable[[object], object]) -> object:
+    """Return a value with what is at a path restored; lists on the way do not count."""
+    if isinstance(value, list):
+        return [_with_typed(item, path, restore) for item in cast("list[object]", value)]
+    if not path:
+        return restore(value)
+    if not isinstance(value, Mapping):
+        return value
+    members = cast("Mapping[str, object]", value)
+    if path[0] not in members:
+        return members
+    return {**members, path[0]: _with_typed(members[path[0]], path[1:], restore)}
+
+
+def _decimal(value: object) -> object:
+    """Return the decimal of a text that is spelled as we write it; anything else is a finding, and stays."""
+    try:
+        found = decimal_number(value) if isinstance(value, str) else None
+    except PydanticCustomError:
+        return value
+    return value if found is None or json_text.format_decimal(found) != value else found
+
+
+def _bytes(value: object) -> object:
+    """Return the bytes of a text in base64; anything else stays."""
+    try:
+        return bytes_value(value) if isinstance(value, str) else value
+    except PydanticCustomError:
+        return value
+
+
+# What a text of JSON is again. The others are texts in models, too.
+RESTORED: Final[Mapping[Kind, Callable[[object], object]]] = {Kind.DECIMAL: _decimal, Kind.BYTES: _bytes}
 
 
 def _with_instants(entity: Entity, value: object, path: FieldPath) -> object:
@@ -295,6 +340,8 @@ def plain(row: DocumentRow, value: object, path: FieldPath = ()) -> object:
     """Return a stored value as canonical JSON has it; what is never written so is marked."""
     if isinstance(value, datetime):
         return value if path in row.entity.instants and is_canonical(value) else marked("date", str(value))
+    if (kind := row.entity.typed.get(path)) is not None:
+        return typed_or_other(row, kind, value, path)
     if isinstance(value, Mapping):
         members = cast("Mapping[str, object]", value).items()
         return {str(key): plain(row, item, (*path, key)) for key, item in members}
@@ -305,6 +352,27 @@ def plain(row: DocumentRow, value: object, path: FieldPath = ()) -> object:
         text = str(value).encode("utf-8", "backslashreplace").decode()
         return marked("text", text) if path in row.entity.instants else text
     return value if value is None or isinstance(value, bool) else number_or_other(value)
+
+
+def typed_or_other(row: DocumentRow, kind: Kind, value: object, path: FieldPath) -> object:
+    """Return what is stored in the place of a typed value; what a copy would store otherwise is marked."""
+    if isinstance(value, (list, tuple)):
+        return [typed_or_other(row, kind, item, path) for item in cast("Sequence[object]", value)]
+    if kind is Kind.BYTES and type(value) is bytes:
+        return json_text.format_bytes(value)
+    if isinstance(value, str):
+        return value if kind in {Kind.OBJECT_ID, Kind.UUID} else marked("string", value)
+    if kind is Kind.DECIMAL and isinstance(value, Decimal | int) and not isinstance(value, bool):
+        if isinstance(value, int):
+            return marked("int64", value)
+        return value if is_plain(value) else marked("decimal", str(value))
+    return value if value is None else marked(type(value).__name__, repr(value))
+
+
+def is_plain(value: Decimal) -> bool:
+    """Whether a decimal is written without an exponent and is none that models refuse."""
+    exponent = value.as_tuple().exponent
+    return isinstance(exponent, int) and exponent <= 0 and not (value.is_zero() and value.is_signed())
 
 
 def is_canonical(value: datetime) -> bool:

@@ -7,7 +7,10 @@ Python function per field would cost more than reading the document from the ser
 from __future__ import annotations
 
 import re
+from base64 import b64decode
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from operator import eq, lt
@@ -26,6 +29,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from twinstore.models.json_text import (
     checked_number,
+    format_bytes,
+    format_decimal,
     format_timestamp,
     normalised_object,
     plain_utc,
@@ -47,8 +52,11 @@ __all__ = [
     "INT64_MAX",
     "INT64_MIN",
     "Actor",
+    "BinaryUuid",
+    "Bytes",
     "Count",
     "Count32",
+    "DecimalNumber",
     "DigestSet",
     "DigestText",
     "Flag",
@@ -59,6 +67,7 @@ __all__ = [
     "LowerKeyObject",
     "Name",
     "Number",
+    "ObjectIdText",
     "OptionalReference",
     "OptionalText",
     "PositiveInt",
@@ -96,6 +105,8 @@ MANY_NAMES: Final = 50
 # JSONB refuses U+0000 and BSON keeps it; a lone surrogate is refused by pydantic-core itself.
 NO_NUL: Final = r"^[^\x00]*$"
 NO_CONTROL: Final = r"^\P{Cc}*$"
+OBJECT_ID_PATTERN: Final = r"^[0-9a-f]{24}$"
+UUID_PATTERN: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 TENANT_PATTERN: Final = r"^[^\p{Cc}:]*$"
 # Up to nine digits, as other languages write them; what lies below one millisecond is cut.
 TIMESTAMP_TEXT: Final = re.compile(
@@ -107,6 +118,8 @@ CANONICAL_TIMESTAMP: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:
 # The instants of one document repeat themselves, and those of a batch even more.
 RECENT_INSTANTS: Final = 64
 PATTERN_RULES: Final = {
+    OBJECT_ID_PATTERN: "Text is no ObjectId; write its 24 hexadecimal digits in lower case",
+    UUID_PATTERN: "Text is no UUID; write its 36 characters in lower case",
     NO_NUL: "Text contains U+0000, which PostgreSQL cannot store; remove it",
     NO_CONTROL: "Id contains a control character; remove it",
     TENANT_PATTERN: "Tenant id contains a colon or a control character; use another id",
@@ -398,6 +411,103 @@ Timestamp = Annotated[
     PlainSerializer(format_timestamp, return_type=str, when_used="json"),
     # Both directions: what is read has the form of what is written, with any offset.
     WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+
+# Values of types that JSON does not have. Their wire form is a text, and each kind of store has its own type.
+
+
+# What Decimal128 holds of a number: its digits, and where the last of them stands.
+DECIMAL_DIGITS: Final = 34
+LAST_DECIMAL_PLACE: Final = -6176
+DECIMAL_TEXT: Final = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,5})?", re.ASCII)
+DECIMAL_PATTERN: Final = r"^-?[0-9]+(\.[0-9]+)?$"
+NOT_FINITE: Final = re.compile(r"[+-]?(?:s?nan|inf(?:inity)?)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredType:
+    """Marks an annotation whose values have a type of their own in stores; ``kind`` is its name."""
+
+    kind: str
+
+
+def decimal_number(value: object) -> Decimal:
+    """Return a decimal without a positive exponent; its scale stays as it is.
+
+    Raises:
+        PydanticCustomError: it is a float, not finite, minus zero, or has more digits than Decimal128.
+    """
+    if isinstance(value, str) and (DECIMAL_TEXT.fullmatch(value) or NOT_FINITE.fullmatch(value)):
+        value = Decimal(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        # A driver may have its own class for integers of 64 bits. Of many digits no text is made.
+        value = Decimal(int(value))
+    if not isinstance(value, Decimal):
+        raise _decimal_refusal("Input should be a Decimal, an integer or a text of digits, and no float")
+    if not value.is_finite():
+        raise _decimal_refusal(f"{'NaN' if value.is_nan() else 'Infinity'} is no decimal that stores share")
+    if value.is_zero() and value.is_signed():
+        raise _decimal_refusal("Minus zero is no decimal that stores share; write 0")
+    sign, digits, exponent = value.as_tuple()
+    place = 0 if value.is_zero() and int(exponent) > 0 else int(exponent)
+    if len(digits) + max(place, 0) > DECIMAL_DIGITS:
+        raise _decimal_refusal(f"Decimal has more than {DECIMAL_DIGITS} significant digits")
+    if place < LAST_DECIMAL_PLACE:
+        raise _decimal_refusal(f"Decimal has more than {-LAST_DECIMAL_PLACE} digits after the point")
+    if place > 0 or place != exponent:
+        return Decimal((sign, (*digits, *(0,) * place), 0))
+    return value if type(value) is Decimal else Decimal(value)
+
+
+def _decimal_refusal(rule: str) -> PydanticCustomError:
+    return PydanticCustomError("decimal_number", "{rule}", {"rule": rule})
+
+
+def bytes_value(value: object) -> bytes:
+    """Return bytes, also those of a text in standard base64 with padding.
+
+    Raises:
+        PydanticCustomError: it is neither, or of a class of a driver, which may be more than bytes.
+    """
+    if type(value) is bytes:
+        return value
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, str):
+        try:
+            found = b64decode(value, validate=True)
+        except ValueError:  # not in the alphabet, or not padded
+            found = None
+        # Many texts denote the same bytes, and only one of them comes back.
+        if found is not None and format_bytes(found) == value:
+            return found
+    raise PydanticCustomError("bytes_value", "Input should be bytes, or their standard base64 with padding")
+
+
+ObjectIdText = Annotated[
+    str,
+    StringConstraints(strict=True, strip_whitespace=True, pattern=OBJECT_ID_PATTERN),
+    StoredType("ObjectId"),
+]
+BinaryUuid = Annotated[
+    str,
+    StringConstraints(strict=True, strip_whitespace=True, pattern=UUID_PATTERN),
+    StoredType("binary UUID"),
+]
+DecimalNumber = Annotated[
+    Decimal,
+    PlainValidator(decimal_number),
+    PlainSerializer(format_decimal, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": DECIMAL_PATTERN}),
+    StoredType("decimal number"),
+]
+Bytes = Annotated[
+    bytes,
+    PlainValidator(bytes_value),
+    PlainSerializer(format_bytes, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
+    StoredType("bytes"),
 ]
 
 

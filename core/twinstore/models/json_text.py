@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from base64 import b64encode
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NoReturn, cast
@@ -59,6 +60,16 @@ def format_timestamp(value: datetime) -> str:
     return f"{text[1:24].decode()}+00:00" if value.microsecond else text[1:-1].decode()
 
 
+def format_decimal(value: Decimal) -> str:
+    """Return the digits of a decimal with its scale and without an exponent, such as ``1.50``."""
+    return format(value, "f")
+
+
+def format_bytes(value: bytes) -> str:
+    """Return standard base64 with padding."""
+    return b64encode(value).decode("ascii")
+
+
 def dumps(value: object) -> bytes:
     """Return compact UTF-8 JSON of a value whose maps are already in canonical order."""
     return orjson.dumps(value, default=_unusual, option=orjson.OPT_PASSTHROUGH_DATETIME)
@@ -80,6 +91,10 @@ def dumps_sorted(value: object) -> bytes:
 def _unusual(value: object) -> str:
     if isinstance(value, datetime):
         return format_timestamp(plain_utc(value))
+    if isinstance(value, Decimal):
+        return format_decimal(value)
+    if isinstance(value, bytes):
+        return format_bytes(value)
     raise TypeError(f"{type(value).__name__} has no canonical JSON form")  # met by programmers only
 
 

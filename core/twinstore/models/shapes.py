@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from enum import Enum, StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self, Union, Unpack, cast, get_args, get_origin
@@ -21,6 +22,8 @@ from typing_extensions import override
 
 from twinstore.models.canonical import CanonicalModel, schema_serializer, schema_validator
 from twinstore.models.enums import NumberedEnum
+from twinstore.models.fields import StoredType
+from twinstore.models.json_text import format_bytes, format_decimal
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -59,6 +62,10 @@ class Kind(Enum):
     MAP = "map with free keys"
     LIST = "list"
     HEX = "32 digits of a UUID"
+    OBJECT_ID = "ObjectId"
+    UUID = "binary UUID"
+    DECIMAL = "decimal number"
+    BYTES = "bytes"
 
 
 SCALARS: Final[tuple[tuple[type, Kind], ...]] = (
@@ -72,6 +79,10 @@ SCALARS: Final[tuple[tuple[type, Kind], ...]] = (
     (float, Kind.NUMBER),
     (datetime, Kind.INSTANT),
 )
+
+
+TYPED: Final = frozenset({Kind.OBJECT_ID, Kind.UUID, Kind.DECIMAL, Kind.BYTES})
+"""What documents and tables hold as a type that JSON does not have, besides instants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +171,11 @@ def joint_value(several: Sequence[ValueShape]) -> ValueShape:
     first, *others = several
     if all(other == first for other in others):
         return first
+    if any(holds_typed(item) for item in several):
+        raise TypeError(
+            "models of one table hold an ObjectId, UUID, decimal or bytes under a name that means something "
+            "else in another of them"
+        )
     if all(item.kind in {Kind.NAMED, Kind.NUMBERED} for item in several):
         texts = dict.fromkeys(member.value for item in several for member in item.members)
         # Of no interest but for its texts: models know their own.
@@ -176,6 +192,27 @@ def wire_name(name: str, info: FieldInfo) -> str:
 def instant_paths(model: type[BaseModel]) -> tuple[FieldPath, ...]:
     """Return the wire paths of all instants of a model; lists and maps on the way do not count."""
     return tuple(_instants(model))
+
+
+@cache
+def typed_paths(model: type[BaseModel]) -> tuple[tuple[FieldPath, Kind], ...]:
+    """Return the wire paths of all values of :data:`TYPED` with their kinds; lists do not count."""
+    return tuple(_typed(model))
+
+
+def holds_typed(value: ValueShape, around: tuple[type, ...] = ()) -> bool:
+    """Whether a value may be one of :data:`TYPED`, itself or below; ``around`` are the models above it."""
+    if value.item is not None:
+        return holds_typed(value.item, around)
+    if value.kind is Kind.OBJECT and value.cls not in around:
+        return any(holds_typed(shape.value, (*around, value.cls)) for shape in shapes_of(value.model))
+    return value.kind in TYPED
+
+
+@cache
+def has_decimals(model: type[BaseModel]) -> bool:
+    """Whether a model may hold decimals, which are equal to others that are stored otherwise."""
+    return any(kind is Kind.DECIMAL for _, kind in typed_paths(model))
 
 
 def is_whole(value: ValueShape) -> bool:
@@ -199,6 +236,8 @@ def omitted_values(model: type[BaseModel]) -> dict[str, object]:
 
 def _plain(default: object) -> object:
     """Return a default as JSON has it."""
+    if isinstance(default, Decimal | bytes):
+        return format_decimal(default) if isinstance(default, Decimal) else format_bytes(default)
     return list(cast("tuple[object, ...]", default)) if isinstance(default, tuple) else default
 
 
@@ -218,12 +257,15 @@ def holds_floats(value: ValueShape) -> bool:
 
 
 def _field(name: str, info: FieldInfo) -> FieldShape:
-    bare = _bare(info.annotation)
+    annotation: object = info.annotation
+    if any(isinstance(item, StoredType) for item in info.metadata):
+        annotation = info.rebuild_annotation()
+    bare = _bare(annotation)
     optional = get_origin(bare) in {Union, types.UnionType} and types.NoneType in get_args(bare)
     return FieldShape(
         name=name,
         wire=wire_name(name, info),
-        value=_value(bare),
+        value=_value(annotation),
         optional=optional,
         left_out=info.exclude_if is not None,
     )
@@ -236,11 +278,25 @@ def _bare(annotation: object) -> object:
     return annotation
 
 
+def _stored_type(annotation: object) -> StoredType | None:
+    """Return what an annotation says of the type in a store."""
+    while get_origin(annotation) is Annotated:
+        annotation, *metadata = get_args(annotation)
+        for item in metadata:
+            if isinstance(item, StoredType):
+                return item
+    return None
+
+
 def _value(annotation: object) -> ValueShape:
     plain = _bare(annotation)
+    if (stored := _stored_type(annotation)) is not None:
+        return ValueShape(Kind(stored.kind), cast("type", plain))
     if get_origin(plain) in {Union, types.UnionType}:
         present = [part for part in get_args(plain) if part is not types.NoneType]
         if len(present) != 1:
+            if any(_stored_type(part) is not None for part in present):
+                raise TypeError("a field of several types cannot be an ObjectId, UUID, decimal or bytes")
             return ValueShape(Kind.MAP, object)  # free JSON: any of several types
         return _value(present[0])
     if get_origin(plain) is tuple:
@@ -269,6 +325,16 @@ def _instants(model: type[BaseModel]) -> Iterator[FieldPath]:
             yield (shape.wire,)
         elif value.kind is Kind.OBJECT:
             yield from ((shape.wire, *rest) for rest in _instants(value.model))
+
+
+def _typed(model: type[BaseModel], around: tuple[type, ...] = ()) -> Iterator[tuple[FieldPath, Kind]]:
+    for shape in shapes_of(model):
+        value = _innermost(shape.value)
+        if value.kind in TYPED:
+            yield (shape.wire,), value.kind
+        elif value.kind is Kind.OBJECT and value.cls not in around:
+            inner = _typed(value.model, (*around, value.cls))
+            yield from (((shape.wire, *rest), kind) for rest, kind in inner)
 
 
 def _innermost(value: ValueShape) -> ValueShape:
