@@ -26,6 +26,7 @@ from twinstore.access.retry import retry
 from twinstore.catalog.row import Row
 from twinstore.errors import DuplicateError
 from twinstore.models.canonical import CanonicalModel
+from twinstore.models.shapes import has_decimals
 from twinstore_mongo.access.changing import (
     RuleEndedError,
     apply,
@@ -111,6 +112,9 @@ class MongoAccess(AccessDefaults, Access):
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         if entity.append_only:
             self._put_once(entity, scope, row)
+        elif entity.versioned and has_decimals(entity.model):
+            # To the server 1.0 is 1.00, so that it would count no change.
+            return super().put(entity, scope, row)
         else:
             check_parent(self.context, entity, scope, row)
             self._repeat(lambda: overwrite(self.context, entity, scope, row))

@@ -144,7 +144,7 @@ def expression(codec: Codec[Any], name: str, change: object) -> object:
     if isinstance(change, int) and not isinstance(change, bool) and is_long(codec, name):
         return Int64(change)
     # A text that begins with a dollar sign would be read as a field.
-    return {"$literal": change}
+    return {"$literal": codec.stored_value(name, change)}
 
 
 def is_long(codec: Codec[Any], name: str) -> bool:

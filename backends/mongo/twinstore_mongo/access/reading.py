@@ -16,11 +16,10 @@ from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.fields import parse_timestamp
 from twinstore.models.shapes import Kind
-from twinstore_mongo.access.queries import any_of, compiled, merged, owned_by, place_of
+from twinstore_mongo.access.queries import any_of, compiled, merged, owned_by, place_of, stored_values
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.mapping.codec import codec_of, converted, sorted_along_index
 from twinstore_mongo.mapping.key_order import SIMPLE
-from twinstore_mongo.mapping.layout import plain_part
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.tenancy import Tenants
     from twinstore_mongo.access.execution import RepositoryContext
     from twinstore_mongo.client.types import Document
+    from twinstore_mongo.mapping.codec import Codec
 
 M = TypeVar("M", bound=CanonicalModel)
 
@@ -75,7 +75,7 @@ def several(
         tuple(document.get(name) for name in names): document
         for document in without_orphans(context, entity, scope, found)
     }
-    return [by_key.get(key.values if isinstance(key, UniqueKey) else key) for key in keys]
+    return [by_key.get(stored_values(codec, key)) for key in keys]
 
 
 def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Row[M]]:
@@ -89,7 +89,7 @@ def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Ro
     return query.page(
         found,
         codec.decode,
-        lambda row: sort_key(row, query.order, codec.names),
+        lambda row: sort_key(row, query.order, codec),
         lambda row: row.get(tenant),
     )
 
@@ -116,9 +116,8 @@ def rows(
 
 def keys(context: RepositoryContext, entity: Entity, query: Query) -> tuple[Key, ...]:
     """Return the keys of the first documents of a list, those too that cannot be read."""
-    names = codec_of(entity).key
-    found = rows(context, entity, query, query.limit, fields=names)
-    keys_found = (tuple(plain_part(row.get(name)) for name in names) for row in found)
+    codec = codec_of(entity)
+    keys_found = map(codec.key_of, rows(context, entity, query, query.limit, fields=codec.key))
     # Safe, because what is admitted is one.
     return tuple(cast("Key", key) for key in keys_found if entity.admits_key(key))
 
@@ -137,7 +136,10 @@ def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> 
         groups = context.collection(entity).aggregate(pipeline, session=context.session, collation=SIMPLE)
         for group in map(converted, groups):
             # Several stored forms of a number or an instant are one value to a model.
-            counted[label_of_value(wire_value(entity.known[by], group["_id"]))] += group["count"]
+            value = wire_value(entity.known[by], group["_id"])
+            counted[label_of_value(codec.readers[by](value) if by in codec.readers else value)] += group[
+                "count"
+            ]
     return dict(counted)
 
 
@@ -149,10 +151,19 @@ def wire_value(kind: Kind, value: Any) -> object:  # noqa: ANN401  # whatever is
 
 
 def sort_key(
-    document: Mapping[str, Any], order: tuple[SortKey, ...], names: Mapping[str, str]
+    document: Mapping[str, Any], order: tuple[SortKey, ...], codec: Codec[Any]
 ) -> tuple[SortValue, ...]:
     """Return the values by which a document is sorted, for a page token."""
-    return tuple(key_part(document.get(names[key.field]), key) for key in order)
+    names = codec.names
+    if not codec.readers:  # as of nearly every entity
+        return tuple(key_part(document.get(names[key.field]), key) for key in order)
+    # Any, because what is stored may be of another type, which makes no token.
+    found: list[Any] = []
+    for key in order:
+        value = document.get(names[key.field])
+        read = codec.readers.get(key.field)
+        found.append(key_part(value, key) if read is None else read(value))
+    return tuple(found)
 
 
 def key_part(value: Any, key: SortKey) -> SortValue:  # noqa: ANN401  # whatever is stored
@@ -221,6 +232,8 @@ def seen_parents(
     parent, _ = parent_of(entity)
     codec = codec_of(parent)
     name = codec.names[parent.key[-1]]
+    if codec.writers:
+        values = [codec.stored_value(parent.key[-1], value) for value in values]
     # One query for all rows of a list, whatever their number of parents.
     condition = merged(({name: {"$in": list(values)}}, owned_by(codec, scope)))
     fields = [name] if parent.parent is None else [name, codec.names[parent.parent.field]]

@@ -40,10 +40,11 @@ def remove_keys(
     context: RepositoryContext, entities: Sequence[Entity], entity: Entity, keys: Sequence[Key]
 ) -> int:
     """Remove the rows of some keys, and those that belong to them; return how many of the keys were there."""
-    names = codec_of(entity).key
-    removed = 0
+    codec = codec_of(entity)
+    names, removed = codec.key, 0
     for start in range(0, len(keys), KEYS_AT_ONCE):
-        alternatives = [dict(zip(names, key, strict=True)) for key in keys[start : start + KEYS_AT_ONCE]]
+        some = map(codec.stored_key, keys[start : start + KEYS_AT_ONCE])
+        alternatives = [dict(zip(names, key, strict=True)) for key in some]
         with context.writing(entity):
             collection = context.collection(entity)
             cursor = collection.find(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
+from uuid import UUID
 
 import bson
+from bson.binary import OLD_UUID_SUBTYPE, USER_DEFINED_SUBTYPE, UUID_SUBTYPE
 from bson.codec_options import CodecOptions
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
@@ -25,6 +28,7 @@ from twinstore.bulk.corruption import (
     StoredPlace,
 )
 from twinstore.models.fields import DATE
+from twinstore.models.json_text import format_bytes, format_decimal
 from twinstore.plugins.resources import SharedResources
 from twinstore_mongo.bulk.scan import INT32_MAX, INT32_MIN, instant_text
 from twinstore_mongo.client.connection import Connection
@@ -121,8 +125,8 @@ class MongoCorruptionWriter(CorruptionWriter):
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
         """Yield the same value in the other types of BSON that a program may have written."""
         match value:
-            case bson.ObjectId():
-                yield "text", str(value)
+            case bson.ObjectId() | bytes() | bson.Decimal128():
+                yield from other_types(value, self.typed_text(value))
             case datetime():
                 yield "text", f"{value.isoformat(timespec='milliseconds')}+00:00"
                 yield "object", {DATE: instant_text(value)}
@@ -137,6 +141,22 @@ class MongoCorruptionWriter(CorruptionWriter):
                     yield "double", float(value)
             case _:
                 pass
+
+    @override
+    def typed_text(self, value: object) -> str | None:
+        if isinstance(value, bson.Decimal128):
+            return format_decimal(value.to_decimal())
+        if isinstance(value, bson.Binary) and value.subtype == UUID_SUBTYPE:
+            return str(value.as_uuid())
+        return format_bytes(value) if type(value) is bytes else shown_id(value)
+
+    @override
+    def typed_value(self, value: object, text: str) -> object:
+        if isinstance(value, bson.Decimal128):
+            return bson.Decimal128(text)
+        if isinstance(value, bson.Binary):
+            return bson.Binary(UUID(text).bytes, value.subtype)
+        return b64decode(text) if isinstance(value, bytes) else bson.ObjectId(text)
 
     @override
     def parts(self, entity: Entity) -> Iterator[SchemaPart]:
@@ -156,6 +176,23 @@ class MongoCorruptionWriter(CorruptionWriter):
     def _collection(self, entity: Entity) -> Collection[RawBSONDocument]:
         name = self._connection.collection_name(entity)
         return self._connection.store.database[name].with_options(RAW)
+
+
+def other_types(value: object, text: str | None) -> Iterator[tuple[str, object]]:
+    """Yield the text of an ObjectId, decimal or binary data, and the types that are nearest to its own."""
+    if text is not None:
+        yield "text", text
+    if isinstance(value, bson.Decimal128):
+        yield "double", float(str(value))
+    elif isinstance(value, bson.Binary):
+        yield "old UUID", bson.Binary(bytes(value), OLD_UUID_SUBTYPE)
+    elif isinstance(value, bytes):
+        yield "other binary data", bson.Binary(value, USER_DEFINED_SUBTYPE)
+
+
+def shown_id(value: object) -> str | None:
+    """Return the digits of an ObjectId, ``None`` for anything else."""
+    return str(value) if isinstance(value, bson.ObjectId) else None
 
 
 def row_of(document: RawBSONDocument) -> RawRow:

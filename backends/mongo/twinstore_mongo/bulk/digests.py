@@ -244,8 +244,11 @@ Members = tuple[tuple[str, int], ...]
 def unsupported_reason(entity: Entity, ignored: AbstractSet[str] = frozenset()) -> str | None:
     """Return why documents of an entity have no such form, ``None`` where they have."""
     form = CollectionScan.of(entity).form
-    if form.derived:
-        return "documents hold values that follow from the content"
+    if entity.typed or form.derived:
+        held = (
+            "ObjectIds, UUIDs, decimals or bytes" if entity.typed else "values that follow from the content"
+        )
+        return f"documents hold {held}"
     if form.derived_key is not None:
         return "its key follows from its content"
     if form.wire_id is None and not form.joined and not form.generated:

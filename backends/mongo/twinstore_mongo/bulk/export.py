@@ -45,7 +45,8 @@ from twinstore_mongo.mapping.key_order import (
     next_parts,
     order_of,
 )
-from twinstore_mongo.mapping.layout import ID, internal_names, plain_part
+from twinstore_mongo.mapping.layout import ID, internal_names
+from twinstore_mongo.mapping.typed import KEY_WRITERS
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -80,7 +81,11 @@ KEYS_AT_ONCE: Final = 1000
 def bounds(codec: Codec[Any], within: KeyRange) -> Document:
     """Return the ``min`` and ``max`` of a range; an open end has none."""
     ends = {"min": within.lower, "max": within.upper}
-    return {name: dict(zip(codec.key, key, strict=True)) for name, key in ends.items() if key is not None}
+    return {
+        name: dict(zip(codec.key, codec.stored_key(key), strict=True))
+        for name, key in ends.items()
+        if key is not None
+    }
 
 
 def between(codec: Codec[Any], within: KeyRange) -> Document:
@@ -88,7 +93,7 @@ def between(codec: Codec[Any], within: KeyRange) -> Document:
     stored = [f"${name}" for name in codec.key]
     ends = (("$gte", within.lower), ("$lt", within.upper))
     clauses = [
-        {operator: [stored, [{"$literal": part} for part in key]]}
+        {operator: [stored, [{"$literal": part} for part in codec.stored_key(key)]]}
         for operator, key in ends
         if key is not None
     ]
@@ -122,11 +127,13 @@ class Exporter:
     ignored: frozenset[str] = frozenset()
     instants: PathTree = field(init=False)
     _left_out: frozenset[str] = field(init=False)
+    _has_text_key: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Lay out where the instants are, and what no model reads."""
         names, entity = self.codec.names, self.codec.entity
         internal = {name for name in internal_names(entity) if name[:1] == "_"}
+        self._has_text_key = entity.key_parts[0].type not in KEY_WRITERS
         self.ignored -= {*names.values(), *internal}
         self._left_out = self.ignored | internal - ({ID} if entity.document_id is not None else set())
         self.instants = PathTree.of((names[head], *rest) for head, *rest in self.codec.entity.instants)
@@ -208,7 +215,7 @@ class Exporter:
         self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
     ) -> Iterator[Record]:
         """Yield single records."""
-        for condition in conditions_of(self.codec.key, keys):
+        for condition in conditions_of(self.codec.key, list(map(self.codec.stored_key, keys))):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with cleanup_unless_forked(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
@@ -255,7 +262,7 @@ class Exporter:
         By those the server finds it.
         """
         codec = self.codec
-        key = tuple(first_of(raw, name) for name in codec.key)
+        key = codec.first_key(raw)
         return Record(
             key=cast("Key", key) if codec.entity.admits_key(key) else None,
             owner=owner_of_value(codec.entity, None if codec.tenant is None else first_of(raw, codec.tenant)),
@@ -299,10 +306,10 @@ class Exporter:
 
     def key_of(self, document: Mapping[str, Any]) -> Key | None:
         """Return the key of a document; ``None`` when it is none of the entity."""
-        if self.codec.key == (ID,):
+        if self.codec.key == (ID,) and self._has_text_key:
             key = document.get(ID)
             return (str(key),) if KeyType.TEXT.admits(key) else None
-        values = tuple(plain_part(document.get(name)) for name in self.codec.key)
+        values = self.codec.key_of(document)
         return cast("Key", values) if self.codec.entity.admits_key(values) else None
 
 

@@ -8,6 +8,7 @@ twice or a type is replaced, is marked as a whole.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,16 +19,17 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import bson
 import orjson
 from bson import json_util
+from bson.binary import UUID_SUBTYPE
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
 from twinstore.bulk.rows import MARK, ScanRow, marked
-from twinstore.catalog.keys import Key, KeyRange
+from twinstore.catalog.keys import Key, KeyRange, KeyType
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore.models.fields import DATE, date_in, parse_timestamp
 from twinstore.models.shapes import Kind
 from twinstore.runtime.forks import cleanup_unless_forked
-from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_of, parts_of
+from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_element, first_of, parts_of
 from twinstore_mongo.client.types import EXACT
 from twinstore_mongo.mapping.free_json import (
     MapConverter,
@@ -66,6 +68,7 @@ class CollectionScan:
         entity: its description, for the types of the key.
         key: stored names of the key.
         numbers: those parts of it that are integers.
+        typed: those that are ObjectIds or UUIDs, with which.
         tenant: stored name of the tenant, ``None`` where rows name none.
         may_lack_tenant: a row may be without tenant.
         form: how its documents are shown.
@@ -74,6 +77,7 @@ class CollectionScan:
     entity: Entity
     key: tuple[str, ...]
     numbers: frozenset[str]
+    typed: Mapping[str, KeyType]
     tenant: str | None
     may_lack_tenant: bool
     form: StoredForm
@@ -86,6 +90,7 @@ class CollectionScan:
             entity=entity,
             key=tuple(names[name] for name in entity.key),
             numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
+            typed={names[part.field]: part.type for part in entity.key_parts if part.type in KEY_VALUES},
             tenant=None if entity.tenant_field is None else names[entity.tenant_field],
             may_lack_tenant=entity.tenancy.kind is TenancyKind.OPTIONAL,
             form=StoredForm.of(entity),
@@ -131,9 +136,19 @@ class CollectionScan:
 
     def any_of(self, keys: Sequence[Key]) -> Document:
         """Return the filter of some keys."""
+        stored = map(self.stored, keys)
         if len(self.key) == 1:
-            return {self.key[0]: {"$in": [key[0] for key in keys]}}
-        return {"$or": [dict(zip(self.key, key, strict=True)) for key in keys]}
+            return {self.key[0]: {"$in": [part for (part,) in stored]}}
+        return {"$or": [dict(zip(self.key, key, strict=True)) for key in stored]}
+
+    def stored(self, key: Key) -> Sequence[object]:
+        """Return a key as the server compares it."""
+        if not self.typed:
+            return key
+        return [
+            KEY_VALUES[self.typed[name]](str(part)) if name in self.typed else part
+            for name, part in zip(self.key, key, strict=True)
+        ]
 
     def matching(self, within: KeyRange) -> Document:
         """Return the filter of a range; expressions compare values of different types, filters do not."""
@@ -146,7 +161,8 @@ class CollectionScan:
 
     def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
         """Return what holds for keys on one side of a bound, in the order of the key."""
-        *heads, tail = [(f"${name}", {"$literal": value}) for name, value in zip(self.key, key, strict=True)]
+        stored = zip(self.key, self.stored(key), strict=True)
+        *heads, tail = [(f"${name}", {"$literal": value}) for name, value in stored]
         clause: Document = {last: list(tail)}
         bound: list[Document] = []
         for head in reversed(heads):
@@ -191,7 +207,10 @@ class CollectionScan:
 
     def first_key_of(self, raw: bytes) -> Key | None:
         """Return the key by the first values of its names, ``None`` when it is none of the entity."""
-        key = tuple(first_of(raw, name) for name in self.key)
+        key = tuple(
+            self.shown_part(name, first_value(raw, name)) if name in self.typed else first_of(raw, name)
+            for name in self.key
+        )
         return cast("Key", key) if self.entity.admits_key(key) else None
 
     def row(self, stored: Document, altered: str | None = None) -> ScanRow:
@@ -211,20 +230,54 @@ class CollectionScan:
 
     def key_of(self, stored: Mapping[str, Any]) -> Key | None:
         """Return the key, ``None`` when it is none of the entity."""
-        if self.numbers:
-            return self.key_with_numbers(stored)
+        if self.numbers or self.typed:
+            return self.key_with_types(stored)
         if len(self.key) == 1:  # as of most entities, and every row passes here
             only = stored.get(self.key[0])
             return (str(only),) if self.entity.key_parts[0].type.admits(only) else None
         key = tuple(stored.get(name) for name in self.key)
         return cast("Key", key) if self.entity.admits_key(key) else None
 
-    def key_with_numbers(self, stored: Mapping[str, Any]) -> Key | None:
-        """Return a key with integer parts, for which the client may use a separate class."""
+    def key_with_types(self, stored: Mapping[str, Any]) -> Key | None:
+        """Return a key with integers, ObjectIds or UUIDs, for which the client has separate classes."""
         values: Document = {name: stored.get(name) for name in self.key}
         values |= {name: int(values[name]) for name in self.numbers if type(values[name]) is Int64}
+        values |= {name: self.shown_part(name, values[name]) for name in self.typed}
         key = tuple(values.values())
         return cast("Key", key) if self.entity.admits_key(key) else None
+
+    def shown_part(self, name: str, value: object) -> str | None:
+        """Return the text of an ObjectId or UUID in the key; what is stored as anything else is none."""
+        if self.typed[name] is KeyType.OBJECT_ID:
+            return value.binary.hex() if type(value) is bson.ObjectId else None
+        return uuid_text(value)
+
+
+def first_value(raw: bytes, name: str) -> object:
+    """Return the first value of a name that is an ObjectId or binary data, ``None`` for all others."""
+    kind, value = first_element(raw, name) or (0, b"")
+    element = bytes([kind]) + b"v\x00" + value
+    if kind not in TYPED_ELEMENTS:
+        return None
+    return bson.decode((len(element) + 5).to_bytes(4, "little") + element + b"\x00", EXACT)["v"]
+
+
+def uuid_text(value: object) -> str | None:
+    """Return the text of a UUID as binary data, ``None`` for anything else."""
+    if type(value) is not bson.Binary or value.subtype != UUID_SUBTYPE or len(value) != UUID_BYTES:
+        return None
+    digits = bytes(value).hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+UUID_BYTES: Final = 16
+# Of ObjectIds and binary data.
+TYPED_ELEMENTS: Final = frozenset({0x05, 0x07})
+# What the server compares a part of a key with.
+KEY_VALUES: Final[Mapping[KeyType, Callable[[str], object]]] = {
+    KeyType.OBJECT_ID: bson.ObjectId,
+    KeyType.BINARY_UUID: lambda text: bson.Binary(bytes.fromhex(text.replace("-", "")), UUID_SUBTYPE),
+}
 
 
 # How a stored document is shown to a comparison: as canonical JSON, with marks for what is never written.
@@ -253,6 +306,7 @@ class StoredForm:
         derived: fields that follow from the content and their stored names.
         internal: the stored names that are no part of the wire form.
         instants: paths of instants from the top.
+        typed: those of ObjectIds, UUIDs, decimals and bytes, each with what shows one.
         maps: the fields in which there is free JSON, each with what shows it.
         longs: stored names of the integers that always have 64 bits, and of lists of them.
         versioned: documents count their changes.
@@ -267,6 +321,7 @@ class StoredForm:
     derived: Mapping[str, str]
     internal: frozenset[str]
     instants: tuple[tuple[str, ...], ...]
+    typed: tuple[tuple[tuple[str, ...], Callable[[Any], object]], ...]
     maps: tuple[tuple[str, MapConverter], ...]
     longs: tuple[str, ...]
     versioned: bool
@@ -293,6 +348,7 @@ class StoredForm:
             derived=derived,
             internal=internal_names(entity),
             instants=tuple((names[head], *rest) for head, *rest in entity.instants),
+            typed=tuple(((names[head], *rest), SHOWN[kind]) for (head, *rest), kind in entity.typed.items()),
             maps=map_converters(entity.model, json_map),
             longs=(*longs_of(entity), *(names[name] for name in counted)),
             versioned=entity.versioned,
@@ -318,6 +374,9 @@ class StoredForm:
         for path in self.instants:
             if path[0] in stored:
                 format_instants(stored, path)
+        for path, show in self.typed:
+            if path[0] in stored:
+                show_typed(stored, path, show)
         within(self.maps, stored)
         for name in self.longs:
             if name in stored:
@@ -378,6 +437,68 @@ def format_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401 
         value[name] = instant_text(found)
     elif type(found) is str:
         value[name] = marked("text", found)
+
+
+def show_typed(value: Any, path: tuple[str, ...], show: Callable[[Any], object]) -> None:  # noqa: ANN401  # any stored value
+    """Replace the values at a path by what shows them, in lists too."""
+    if type(value) is list:
+        for item in value:
+            show_typed(item, path, show)
+    if type(value) is not dict or path[0] not in value:
+        return
+    name, *rest = path
+    if rest:
+        show_typed(value[name], tuple(rest), show)
+    else:
+        value[name] = shown_each(value[name], show)
+
+
+def shown_each(value: Any, show: Callable[[Any], object]) -> object:  # noqa: ANN401  # any stored value
+    """Return what shows a value, or each value of a list; a text is marked, because its type is another."""
+    if type(value) is list:
+        return [shown_each(item, show) for item in value]
+    if type(value) is str:
+        # No copy takes a text for base64.
+        return marked("bson" if show is shown_bytes else "string", value)
+    return None if value is None else show(value)
+
+
+def shown_object_id(value: Any) -> object:  # noqa: ANN401  # any stored value
+    """Return the digits of an ObjectId; anything else as it is."""
+    return value.binary.hex() if type(value) is bson.ObjectId else value
+
+
+def shown_uuid(value: Any) -> object:  # noqa: ANN401  # any stored value
+    """Return the text of a UUID; anything else as it is."""
+    text = uuid_text(value)
+    return value if text is None else text
+
+
+def shown_decimal(value: Any) -> object:  # noqa: ANN401  # any stored value
+    """Return the digits of a decimal that needs no exponent; an integer, and any other form, is marked."""
+    if type(value) is Int64 or type(value) is int:
+        return marked("int64" if type(value) is Int64 else "int32", int(value))
+    if type(value) is not bson.Decimal128:
+        return marked("bson", {"type": type(value).__name__, "value": repr(value)})
+    sign, digits, exponent = value.to_decimal().as_tuple()
+    if not isinstance(exponent, int) or exponent > 0 or (sign and not any(digits)):
+        return marked("decimal", str(value))
+    text = "".join(map(str, digits)).rjust(1 - exponent, "0")
+    point = len(text) + exponent
+    return f"{'-' if sign else ''}{text[:point]}{f'.{text[point:]}' if exponent else ''}"
+
+
+def shown_bytes(value: Any) -> object:  # noqa: ANN401  # any stored value
+    """Return the base64 of bytes; binary data of another subtype than 0 is marked."""
+    return b64encode(value).decode() if type(value) is bytes else value
+
+
+SHOWN: Final[Mapping[Kind, Callable[[Any], object]]] = {
+    Kind.OBJECT_ID: shown_object_id,
+    Kind.UUID: shown_uuid,
+    Kind.DECIMAL: shown_decimal,
+    Kind.BYTES: shown_bytes,
+}
 
 
 def long_of(value: object) -> object:

@@ -82,6 +82,13 @@ def first_of(raw: bytes, name: str) -> str | int | bytes | None:
     return None
 
 
+def first_element(raw: bytes, name: str) -> tuple[int, bytes] | None:
+    """Return type and bytes of the first value of a name, ``None`` where the name is absent."""
+    wanted = name.encode()
+    found = ((kind, raw[start:end]) for kind, own, start, end in elements(raw) if own == wanted)
+    return next(found, None)
+
+
 def element_of(raw: bytes, name: str) -> bytes:
     """Return the first element of a name as a document that has it stores it: type, name and value."""
     wanted = name.encode()

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import pydantic
-from bson import Code, DBRef, ObjectId
+from bson import Binary, Code, DBRef, Decimal128, ObjectId
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
@@ -26,7 +26,7 @@ from twinstore.models.canonical import (
 )
 from twinstore.models.fields import parse_timestamp
 from twinstore.models.shapes import Kind
-from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH
+from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, first_element, first_of
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.types import code_object
 from twinstore_mongo.mapping.free_json import encode_dates, free_map, map_converters, references, within
@@ -41,6 +41,20 @@ from twinstore_mongo.mapping.layout import (
     longs_of,
     plain_part,
     stored_names,
+)
+from twinstore_mongo.mapping.typed import (
+    KEY_TYPES,
+    KEY_WRITERS,
+    READERS,
+    WRITERS,
+    StoredTypeError,
+    converted_fields,
+    first_key_part,
+    key_writers,
+    read_key_part,
+    typed_fields,
+    value_readers,
+    value_writers,
 )
 
 if TYPE_CHECKING:
@@ -118,6 +132,11 @@ class Codec(Generic[M]):
         self.uniques = unique_indexes(entity)
         self.readings = Readings(entity, self.names)
         self.longs = longs_of(entity)
+        self.writers = value_writers(entity)
+        self.readers = value_readers(entity)
+        self._key_writers = key_writers(entity)
+        self._read_typed = typed_fields(entity.model, READERS)
+        self._written_typed = typed_fields(entity.model, WRITERS)
         self._read_maps = map_converters(entity.model, free_map, references)
         self._written_maps = map_converters(entity.model, encode_dates)
         self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)
@@ -134,6 +153,8 @@ class Codec(Generic[M]):
         wire: Document = model.wire()
         if self._written_maps:
             within(self._written_maps, wire)
+        if self._written_typed:
+            wire = cast("Document", converted_fields(self._written_typed, wire))
         document: Document = {ID: self._take_id(row, wire), **wire}
         for name in self.longs:
             if name in document:
@@ -188,6 +209,44 @@ class Codec(Generic[M]):
                 )
         return Row(model if self.entity.derived_key is None else self._with_key(model, storage), storage)
 
+    def stored_key(self, key: Key) -> Key:
+        """Return a key as documents hold its parts, for filters and bounds."""
+        if self._key_writers is None:  # as of nearly every entity
+            return key
+        parts = zip(self._key_writers, key, strict=True)
+        # Any, because the client takes more than the keys of a caller have.
+        stored: Any = tuple(part if write is None else write(part) for write, part in parts)
+        return cast("Key", stored)
+
+    def stored_value(self, name: str, value: object) -> object:
+        """Return what a field is compared with, or set to, as documents hold it."""
+        write = self.writers.get(name)
+        return value if write is None else write(value)
+
+    def key_of(self, document: Mapping[str, Any]) -> tuple[object, ...]:
+        """Return the parts of the key of a stored document; what is of another type may be anything."""
+        if self._key_writers is None:
+            return tuple(plain_part(document.get(name)) for name in self.key)
+        parts = zip(self.key, self.entity.key_parts, strict=True)
+        return tuple(
+            read_key_part(part.type, document.get(name))
+            if part.type in KEY_WRITERS
+            else plain_part(document.get(name))
+            for name, part in parts
+        )
+
+    def first_key(self, raw: bytes) -> tuple[object, ...]:
+        """Return the parts of a key by the first values of their names, as :func:`first_of` gives them."""
+        if self._key_writers is None:
+            return tuple(first_of(raw, name) for name in self.key)
+        parts = zip(self.key, self.entity.key_parts, strict=True)
+        return tuple(
+            first_key_part(part.type, first_element(raw, name))
+            if part.type in KEY_WRITERS
+            else first_of(raw, name)
+            for name, part in parts
+        )
+
     def moves(self, document: Mapping[str, Any], row: Row[M]) -> bool:
         """Whether a row has another ``_id`` than a stored document; a generated one stays what it is."""
         if self.entity.generated_id:
@@ -214,8 +273,8 @@ class Codec(Generic[M]):
 
         A generated one replaces a key that is missing or of another type, because nothing else finds it then.
         """
-        if self.entity.generated_id:
-            key = tuple(plain_part(document.get(name)) for name in self.key)
+        if self.entity.generated_id or self._key_writers is not None:
+            key = self.key_of(document)
             if self.entity.admits_key(key):
                 return self.entity.key_text(cast("Key", key))
         return text_of(document.get(ID))
@@ -239,7 +298,20 @@ class Codec(Generic[M]):
                 raise self.bad(key, f"its fields _id and {self._identity} differ")
             if self.entity.derived_key is not None:
                 del values[self._identity]
-        return values
+        if not self._read_typed:  # as of nearly every entity
+            return values
+        self._check_key_types(document)
+        try:
+            return cast("Document", converted_fields(self._read_typed, values))
+        except StoredTypeError as error:
+            raise self.bad(self.readable_key(document), str(error)) from error
+
+    def _check_key_types(self, document: Mapping[str, Any]) -> None:
+        """Refuse a document that is found under another key than its model would have: that of a text."""
+        for name, part in zip(self.key, self.entity.key_parts, strict=True):
+            if part.type in KEY_WRITERS and read_key_part(part.type, document.get(name)) is None:
+                wanted = KEY_TYPES[part.type][1]
+                raise self.bad(self.readable_key(document), f"its {name} is not {wanted}")
 
     def _storage(self, document: Mapping[str, Any]) -> dict[str, object]:
         """Return the storage markers, without the absent ones."""
@@ -455,4 +527,12 @@ def rank(value: Any) -> tuple[int, Any]:  # noqa: ANN401  # whatever is stored
         return 0, ""
     if isinstance(value, str):
         return 2, value
-    return (1, value) if isinstance(value, int) else (3, repr(value))
+    if isinstance(value, bytes):
+        # As the server compares binary data; all bytes of the client have subtype 0.
+        return 3, (len(value), value.subtype if isinstance(value, Binary) else 0, bytes(value))
+    if isinstance(value, Decimal128):
+        number = value.to_decimal()
+        return 1, float("-inf") if number.is_nan() else number
+    if isinstance(value, ObjectId):
+        return 4, value.binary
+    return (1, value) if isinstance(value, int) else (5, repr(value))

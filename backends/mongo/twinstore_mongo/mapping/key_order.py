@@ -11,12 +11,13 @@ import struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from bson import ObjectId
 from pymongo.collation import Collation
 from pymongo.errors import OperationFailure
 
 from twinstore.catalog.keys import KeyType, can_bound
 from twinstore.runtime.forks import cleanup_unless_forked
-from twinstore_mongo.client.bson import PART_BYTES, documents_of, first_of, parts_of, raw_batches
+from twinstore_mongo.client.bson import PART_BYTES, documents_of, parts_of, raw_batches
 from twinstore_mongo.mapping.layout import ID
 
 if TYPE_CHECKING:
@@ -45,11 +46,25 @@ KEYS_AT_ONCE: Final = 10_000
 # The server orders values by type first, so the first value of the next type is beyond all of one. Of the
 # values that are neither numbers nor texts, the empty object comes first behind the texts.
 TEXTS: Final = (KeyType.TEXT, KeyType.UUID, KeyType.HEX)
-FIRST: Final[dict[KeyType, object]] = {**dict.fromkeys(TEXTS, ""), KeyType.INT64: float("-inf")}
-BEYOND: Final[dict[KeyType, object]] = {**{kind: {} for kind in TEXTS}, KeyType.INT64: ""}
+FIRST_OBJECT_ID: Final = ObjectId(bytes(12))
+FIRST: Final[dict[KeyType, object]] = {
+    **dict.fromkeys(TEXTS, ""),
+    KeyType.INT64: float("-inf"),
+    KeyType.BINARY_UUID: b"",
+    KeyType.OBJECT_ID: FIRST_OBJECT_ID,
+}
+# Binary data is followed by ObjectIds, and those by booleans.
+BEYOND: Final[dict[KeyType, object]] = {
+    **{kind: {} for kind in TEXTS},
+    KeyType.INT64: "",
+    KeyType.BINARY_UUID: FIRST_OBJECT_ID,
+    KeyType.OBJECT_ID: False,
+}
 TYPES: Final[dict[KeyType, object]] = {
     **dict.fromkeys(TEXTS, "string"),
     KeyType.INT64: ["int", "long"],
+    KeyType.BINARY_UUID: "binData",
+    KeyType.OBJECT_ID: "objectId",
 }
 
 
@@ -179,7 +194,7 @@ def _keys_at(
 def keys_from(codec: Codec[Any], lower: Key | None) -> dict[str, Any]:
     """Return what a query needs to read keys alone, in their order, from one on, that one included."""
     order, types = order_of(codec.key), [part.type for part in codec.entity.key_parts]
-    first = [FIRST[kind] for kind in types] if lower is None else lower
+    first = [FIRST[kind] for kind in types] if lower is None else codec.stored_key(lower)
     # A filter would compare texts with texts only; min and max cut the index across types, and need a hint.
     return {
         "projection": projection(codec),
@@ -192,7 +207,7 @@ def keys_from(codec: Codec[Any], lower: Key | None) -> dict[str, Any]:
 
 def key_in(raw: bytes, codec: Codec[Any]) -> Key | None:
     """Return the key of a stored document where a range can end at it."""
-    key = tuple(first_of(raw, name) for name in codec.key)
+    key = codec.first_key(raw)
     return cast("Key", key) if codec.entity.admits_key(key) and can_bound(cast("Key", key)) else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from twinstore.catalog.keys import KeyType
 from twinstore.models.shapes import Kind, shapes_of
 from twinstore_mongo.mapping.layout import ID, stored_names
 
@@ -17,7 +18,17 @@ if TYPE_CHECKING:
 
 NUMBER: Final = ("int", "long", "double")
 CLOSED_BY: Final = "twinstore migrate revert"
-SIMPLE: Final = {Kind.TEXT: "string", Kind.FLAG: "bool", Kind.INSTANT: "date"}
+SIMPLE: Final = {
+    Kind.TEXT: "string",
+    Kind.FLAG: "bool",
+    Kind.INSTANT: "date",
+    Kind.OBJECT_ID: "objectId",
+    Kind.UUID: "binData",
+    Kind.BYTES: "binData",
+}
+ID_TYPES: Final = {KeyType.OBJECT_ID: "objectId", KeyType.BINARY_UUID: "binData"}
+# Models take an integer for a decimal, and no double.
+DECIMAL: Final = ("decimal", "int", "long")
 
 
 def validator_of(entity: Entity) -> Document:
@@ -39,13 +50,21 @@ def validator_of(entity: Entity) -> Document:
             "bsonType": "object",
             "required": [ID, *required],
             "properties": {
-                ID: {"bsonType": "objectId" if entity.generated_id else "string"},
+                ID: {"bsonType": id_type(entity)},
                 **properties,
                 **{names[marker.name]: marker_schema(marker) for marker in markers},
                 **{name: {"bsonType": "string"} for name in keys},
             },
         }
     }
+
+
+def id_type(entity: Entity) -> str:
+    """Return the type of ``_id``: what is generated, what the one part of the key is, or a text."""
+    if entity.generated_id:
+        return "objectId"
+    is_key = entity.single_key is not None and entity.document_id == entity.single_key
+    return ID_TYPES.get(entity.key_parts[0].type, "string") if is_key else "string"
 
 
 def closing_validator(step: str) -> Document:
@@ -108,4 +127,6 @@ def scalar_schema(kind: Kind) -> Document:
     """
     if kind is Kind.INTEGER:
         return {"bsonType": list(NUMBER), "multipleOf": 1}
+    if kind is Kind.DECIMAL:
+        return {"bsonType": list(DECIMAL)}
     return {"bsonType": list(NUMBER) if kind is Kind.NUMBER else SIMPLE[kind]}
