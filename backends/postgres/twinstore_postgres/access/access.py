@@ -174,7 +174,8 @@ class PostgresAccess(AccessDefaults, Access):
         step = compile_removal(query, table)
         # The row of one key: without the list of candidates, which a removal of the first rows needs.
         if key is not None and len(query.where) == len(key):
-            values = (*key, *owner_values(table, query.scope))
+            _, parameters = table.locate(key)
+            values = (*parameters, *owner_values(table, query.scope))
             step = (statements.delete(table, scope_kind(query.scope)), values)
         (result,) = self.execution.write(setting(query.scope), Subject(entity), step)
         return result.count

@@ -13,7 +13,7 @@ from psycopg import sql
 from twinstore.access.query import assigned_marker
 from twinstore_postgres.access.queries import literal_condition
 from twinstore_postgres.mapping.codec import Unprepared
-from twinstore_postgres.mapping.table import listed
+from twinstore_postgres.mapping.table import distinguished, listed
 from twinstore_postgres.mapping.tenancy import ScopeKind, owner_condition, parent_condition
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ LAST_NUMBER: Final = "SELECT coalesce(max({sequence}), 0) FROM {table} WHERE {ab
 PUT_OWN: Final = (
     "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE "
     "SET ({columns}) = ROW({excluded}){version} "
-    "WHERE ({stored}) IS DISTINCT FROM ({excluded})"
+    "WHERE ({stored}) IS DISTINCT FROM ({wanted})"
 )
 NEXT_NUMBER: Final = b"SELECT nextval(pg_get_serial_sequence(%s, %s))"
 RAISE_COUNTER: Final = (
@@ -65,11 +65,11 @@ RAISE_COUNTER: Final = (
 PUT: Final = (
     "WITH given ({columns}) AS (VALUES ({typed})), "
     "replaced AS (UPDATE {table} SET ({columns}) = ROW({given}){version} FROM given "
-    "WHERE {found} AND ({stored}) IS DISTINCT FROM ({given}) RETURNING true AS same), "
+    "WHERE {found} AND ({stored}) IS DISTINCT FROM ({wanted}) RETURNING true AS same), "
     "inserted AS (INSERT INTO {table} ({columns}) SELECT {columns} FROM given WHERE {parent} "
     "ON CONFLICT ({key}) DO NOTHING RETURNING true AS same) "
     "SELECT same FROM replaced UNION ALL SELECT same FROM inserted UNION ALL "
-    "SELECT ({stored}) IS NOT DISTINCT FROM ({given}) FROM {table}, given WHERE {found}"
+    "SELECT ({stored}) IS NOT DISTINCT FROM ({wanted}) FROM {table}, given WHERE {found}"
 )
 
 
@@ -154,10 +154,18 @@ def delete_several(table: Table) -> bytes:
 def put(table: Table, kind: ScopeKind) -> bytes:
     """Return the statement that inserts a row or replaces the own one, unless it is stored as given."""
     if is_put_own(table):
-        return table.statement(PUT_OWN, excluded=listed(table.columns, sql.SQL("excluded")))
+        relation = sql.SQL("excluded")
+        wanted = distinguished(table.columns, relation)
+        return table.statement(PUT_OWN, excluded=listed(table.columns, relation), wanted=wanted)
     parent = sql.SQL("true") if table.parent is None else parent_condition(table, kind, sql.SQL("given"))
-    given = listed(table.columns, sql.SQL("given"))
-    return table.statement(PUT, given=given, found=_found(table, kind, None, table.name), parent=parent)
+    relation = sql.SQL("given")
+    return table.statement(
+        PUT,
+        given=listed(table.columns, relation),
+        wanted=distinguished(table.columns, relation),
+        found=_found(table, kind, None, table.name),
+        parent=parent,
+    )
 
 
 def is_put_own(table: Table) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
@@ -25,6 +27,7 @@ from twinstore.bulk.corruption import (
 )
 from twinstore.catalog.entity import Layout
 from twinstore.models.fields import SYSTEM_TENANT
+from twinstore.models.json_text import format_bytes, format_decimal
 from twinstore_postgres.connection.target import MIGRATIONS, direct_target
 from twinstore_postgres.mapping.columns import PAYLOAD, VERSION, column_name, columns_of
 
@@ -146,6 +149,19 @@ class PostgresCorruptionWriter(CorruptionWriter):
             yield "number", int(value)
         elif place.nests and isinstance(value, int) and int(float(value)) == value:
             yield "number with a fraction", float(value)
+
+    @override
+    def typed_text(self, value: object) -> str | None:
+        """Return the text of a decimal or of bytes; ids are texts."""
+        if isinstance(value, Decimal):
+            return format_decimal(value)
+        return format_bytes(value) if isinstance(value, bytes) else None
+
+    @override
+    def typed_value(self, value: object, text: str) -> object:
+        if isinstance(value, Decimal):
+            return Decimal(text)
+        return b64decode(text) if isinstance(value, bytes) else text
 
     @override
     def parts(self, entity: Entity) -> Iterator[SchemaPart]:

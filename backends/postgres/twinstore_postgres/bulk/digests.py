@@ -225,8 +225,11 @@ def no_digests_reason(entity: Entity) -> str | None:
     """Return why rows of an entity have no digests whatever its table is like, ``None`` where they may."""
     if entity.derived_key is not None:
         return "its key follows from its content"
-    if entity.derived or entity.beside:
-        return "tables hold values that follow from the content"
+    if entity.typed or entity.derived or entity.beside:
+        held = (
+            "ObjectIds, UUIDs, decimals or bytes" if entity.typed else "values that follow from the content"
+        )
+        return f"tables hold {held}"
     if entity.layout is Layout.PAYLOAD:
         return "its table holds the whole model in one column"
     if entity.shapes.keys() & {*entity.markers}:

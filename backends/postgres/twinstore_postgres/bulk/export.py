@@ -308,6 +308,26 @@ def float_output(value: bytes) -> bytes:
     return f"{minus}{text[0]}{point}e{'-' if scale < 0 else '+'}{abs(scale):02}".encode()
 
 
+def numeric_output(value: bytes) -> bytes:
+    """Return the text of a decimal: groups of four digits, the place of the first, the sign, the scale."""
+    count, weight, sign, scale = struct.unpack_from(">hhHH", value)
+    if sign & SPECIAL_SIGN == SPECIAL_SIGN:
+        return NUMERIC_NAMES.get(sign, b"NaN")
+    groups = struct.unpack_from(f">{count}h", value, 8)
+    # The groups from the one of the ones down to the end of the scale, with those that are not stored.
+    whole = b"".join(b"%04d" % (groups[n] if n < count else 0) for n in range(weight + 1)).lstrip(b"0")
+    last = -(-scale // 4)
+    places = range(weight + 1, weight + 1 + last)
+    rest = b"".join(b"%04d" % (groups[n] if 0 <= n < count else 0) for n in places)[:scale]
+    minus = b"-" if sign else b""
+    return minus + (whole or b"0") + (b"." + rest if scale else b"")
+
+
+# Of what is no number, and of the negative ones.
+SPECIAL_SIGN: Final = 0xC000
+NUMERIC_NAMES: Final = {0xC000: b"NaN", 0xD000: b"Infinity", 0xF000: b"-Infinity"}
+
+
 def uuid_output(value: bytes) -> bytes:
     """Return the text of a UUID."""
     return str(UUID(bytes=value)).encode()
@@ -462,6 +482,7 @@ def shown(column: Column, text: bytes | None) -> str:
 
 OUTPUTS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "bool": lambda value: b"t" if value == b"\x01" else b"f",
+    "bytea": lambda value: b"\\x" + value.hex().encode(),
     "float8": float_output,
     "int2": integer_output,
     "int4": integer_output,
@@ -470,6 +491,7 @@ OUTPUTS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "int8[]": lambda value: array_output(value, integer_output),
     # The text follows the version of the binary form.
     "jsonb": lambda value: value[1:],
+    "numeric": numeric_output,
     "text": bytes,
     "text[]": lambda value: array_output(value, quoted),
     "timestamptz": instant_output,

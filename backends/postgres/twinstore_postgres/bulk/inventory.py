@@ -63,6 +63,7 @@ SELECT c.relname, c.reltuples::bigint, current_user,
 # By the type of a column of ours: those that are read alike, as the server names them; the first one is ours.
 COMPATIBLE_TYPES: Final = {
     "bool": ("boolean",),
+    "bytea": ("bytea",),
     "float8": ("double precision",),
     "int2": ("smallint",),
     "int4": ("integer",),
@@ -70,6 +71,7 @@ COMPATIBLE_TYPES: Final = {
     "int4[]": ("integer[]",),
     "int8[]": ("bigint[]",),
     "jsonb": ("jsonb",),
+    "numeric": ("numeric",),
     "text": ("text", "character varying"),
     "text[]": ("text[]", "character varying[]"),
     "timestamptz": ("timestamp with time zone",),

@@ -37,6 +37,7 @@ from twinstore_postgres.bulk.writer import PROBE_BY_KEY, PostgresRangeWriter
 from twinstore_postgres.connection.errors import Subject, translated
 from twinstore_postgres.connection.transaction import STEP, UNIT
 from twinstore_postgres.mapping.codec import Unprepared
+from twinstore_postgres.mapping.columns import object_id_check
 from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.settings import DRIVER
 
@@ -255,7 +256,9 @@ class KeyWalk:
 
 
 def short_texts(table: Table) -> list[sql.Composable]:
-    """Return the conditions of keys whose texts are not too long."""
+    """Return the conditions of keys whose texts are not too long, or, where they must be, ObjectIds."""
     columns = [table.column(field) for field in table.entity.key]
     texts = [column.term() for column in columns if column.sql_type == "text"]
-    return [sql.SQL(SHORT).format(name, sql.Literal(LONGEST_TEXT)) for name in texts]
+    short = [sql.SQL(SHORT).format(name, sql.Literal(LONGEST_TEXT)) for name in texts]
+    # The table of another program may lack the check that ours have.
+    return [*short, *(object_id_check(column) for column in columns if column.object_id)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -427,8 +428,29 @@ def part(entity: Entity, name: str, type_name: str) -> SelectedColumn:
         numbers=numbers,
         array=is_array(type_name),
         text=type_name in TEXTS,
-        convert=digits_text if entity.known.get(name) is Kind.HEX else converter_of(type_name, numbers),
+        convert=typed_converter(entity.known.get(name), type_name) or converter_of(type_name, numbers),
     )
+
+
+def typed_converter(kind: Kind | None, type_name: str) -> Convert | None:
+    """Return how the text of a column becomes a value that is no plain text or number, else ``None``."""
+    if kind is Kind.HEX:
+        return digits_text
+    if kind is Kind.DECIMAL:
+        return str if type_name == "numeric" else foreign_text
+    if kind is Kind.BYTES:
+        return base64_text if type_name == "bytea" else foreign_text
+    return None
+
+
+def base64_text(text: str) -> object:
+    """Return the base64 of bytes, which the server shows as hexadecimal digits."""
+    return b64encode(bytes.fromhex(text.removeprefix("\\x"))).decode()
+
+
+def foreign_text(text: str) -> object:
+    """Return the text of a column of another type than the driver gives it, under a mark."""
+    return marked("column", text)
 
 
 Convert = Callable[[str], object]

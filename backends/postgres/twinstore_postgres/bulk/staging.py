@@ -380,13 +380,17 @@ def parked(table: Table) -> sql.Composable:
 def compared(table: Table, relation: sql.Identifier) -> sql.Composable:
     """Return the columns of a row as a copy compares them; a verification finds the same ones different.
 
-    To the server the JSON numbers ``1`` and ``1.0`` are equal, though it keeps and shows them as they are.
+    To the server the numbers ``1`` and ``1.0`` are equal, though it keeps and shows them as they are.
     """
     columns = [
-        sql.SQL("{}{}").format(column.term(relation), sql.SQL("::text" if column.sql_type == "jsonb" else ""))
+        sql.SQL("{}{}").format(column.term(relation), sql.SQL("::text" if column.sql_type in SCALED else ""))
         for column in table.columns
     ]
     return sql.SQL(", ").join(columns)
+
+
+# Of these the server calls some values equal whose texts differ.
+SCALED: Final = frozenset({"jsonb", "numeric"})
 
 
 if TYPE_CHECKING:

@@ -81,6 +81,9 @@ CHUNK_BYTES: Final = 4_000_000
 SIZE_SAMPLE_EVERY: Final = 8
 
 
+UUIDS: Final = frozenset({KeyType.UUID, KeyType.HEX, KeyType.BINARY_UUID})
+
+
 class PostgresRangeWriter(AcceptsPacked, RangeWriter):
     """Implements :class:`~twinstore.bulk.port.RangeWriter` in a transaction that is open.
 
@@ -92,7 +95,7 @@ class PostgresRangeWriter(AcceptsPacked, RangeWriter):
         self._transaction = transaction
         self._entity = entity
         self._table = table_of(entity)
-        self._has_uuid = any(part.type in {KeyType.UUID, KeyType.HEX} for part in entity.key_parts)
+        self._has_uuid = any(part.type in UUIDS for part in entity.key_parts)
         self._process = ProcessGuard()
         self._state = UnitState()
         self._counts = MergeCounts()

@@ -159,7 +159,18 @@ def json_by(adapter: TypeAdapter[T], empty: bytes, *, floats: bool) -> Callable[
 Encode = Callable[[StoredRow[Any]], "Values"]
 Decode = Callable[["Values"], object]
 
-PLAIN: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, Kind.INSTANT})
+PLAIN: Final = frozenset(
+    {
+        Kind.TEXT,
+        Kind.INTEGER,
+        Kind.NUMBER,
+        Kind.FLAG,
+        Kind.INSTANT,
+        Kind.OBJECT_ID,
+        Kind.DECIMAL,
+        Kind.BYTES,
+    }
+)
 # The members of lists that have a column of an array.
 LISTED: Final = TEXTS | {Kind.INTEGER}
 # JSON of a map that needs no model; None means free JSON.
@@ -238,7 +249,8 @@ def _field(entity: Entity, column: Column, names: dict[str, object], helper: str
     shape = entity.shapes[column.field]
     found = f"model.{shape.name}"
     if column.sql_type == "uuid":
-        return _uuid(found, names)
+        uuid = _uuid("value" if column.nullable else found, names)
+        return f"(None if (value := {found}) is None else {uuid})" if column.nullable else uuid
     if shape.value.kind in PLAIN:
         return found
     made = _converted("value" if shape.optional else found, entity, shape, names, helper)

@@ -46,6 +46,10 @@ TYPES: Final[Mapping[Kind, LiteralString]] = {
     Kind.MAP: "jsonb",
     Kind.LIST: "jsonb",
     Kind.HEX: "uuid",
+    Kind.OBJECT_ID: "text",
+    Kind.UUID: "uuid",
+    Kind.DECIMAL: "numeric",
+    Kind.BYTES: "bytea",
 }
 WIDTHS: Final[Mapping[int, LiteralString]] = {16: "int2", 32: "int4", 64: "int8"}
 NARROW: Final = WIDTHS[32]
@@ -77,6 +81,7 @@ class Column:
         numbers: the enumeration whose numbers it holds.
         texts: the enumeration whose texts it holds.
         digits: whether values are the 32 digits of the UUID alone.
+        object_id: whether values are the 24 digits of an ObjectId.
     """
 
     name: str
@@ -87,6 +92,7 @@ class Column:
     numbers: type[NumberedEnum] | None = None
     texts: type[StrEnum] | None = None
     digits: bool = False
+    object_id: bool = False
 
     def term(self, relation: sql.Composable | None = None) -> sql.Composable:
         """Return the column for a statement, of a relation where it has several."""
@@ -107,6 +113,11 @@ class Column:
         if self.digits:
             return value if KeyType.HEX.admits(value) else None
         return None if self.sql_type == "uuid" and not is_uuid(value) else value
+
+
+def object_id_check(column: Column) -> sql.Composable:
+    """Return the condition that a column holds the digits of an ObjectId."""
+    return sql.SQL("{} ~ '^[0-9a-f]{{24}}$'").format(column.term())
 
 
 def is_uuid(value: object) -> bool:
@@ -179,6 +190,7 @@ def _field(entity: Entity, shape: FieldShape) -> Column:
         nullable=shape.optional and not _required(entity, shape.wire),
         numbers=cast("type[NumberedEnum]", value.cls) if value.kind is Kind.NUMBERED else None,
         texts=cast("type[StrEnum]", value.cls) if value.kind is Kind.NAMED else None,
+        object_id=value.kind is Kind.OBJECT_ID,
     )
 
 
@@ -246,7 +258,7 @@ def can_hold(kind: KeyType, value: object) -> bool:
     """Whether a column of the key can hold a value."""
     if kind is KeyType.UUID:
         return is_uuid(value)
-    if kind is KeyType.HEX:
+    if kind in {KeyType.HEX, KeyType.OBJECT_ID, KeyType.BINARY_UUID}:
         return kind.admits(value)
     if kind is KeyType.INT64:
         return type(value) is int and INT64_MIN <= value <= INT64_MAX

@@ -135,7 +135,7 @@ class Table(Generic[M]):
         return {
             "table": self.name,
             "columns": listed(self.columns),
-            "stored": listed(self.columns, self.name),
+            "stored": distinguished(self.columns, self.name),
             "values": sql.SQL(", ").join(placeholders),
             "typed": sql.SQL(", ").join(typed),
             "key": listed(self.key),
@@ -358,6 +358,14 @@ def by_code_point(column: Column) -> sql.Composable:
 def listed(columns: Sequence[Column], relation: sql.Composable | None = None) -> sql.Composed:
     """Return columns, separated by commas; those of a relation are qualified by its name."""
     return sql.SQL(", ").join(column.term(relation) for column in columns)
+
+
+def distinguished(columns: Sequence[Column], relation: sql.Composable) -> sql.Composed:
+    """Return the columns of a relation so that no two different rows are equal: 1.0 is 1.00 to the server."""
+    return sql.SQL(", ").join(
+        column.term(relation) + sql.SQL("::text" if column.sql_type == "numeric" else "")
+        for column in columns
+    )
 
 
 def member_of(name: str, payload: object) -> object:

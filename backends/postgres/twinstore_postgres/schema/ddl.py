@@ -16,7 +16,7 @@ from twinstore.catalog.indexes import StoreKind
 from twinstore.catalog.tenancy import TenancyKind
 from twinstore.models.fields import SYSTEM_TENANT
 from twinstore_postgres.access.queries import literal_condition
-from twinstore_postgres.mapping.columns import VERSION, index_name, text
+from twinstore_postgres.mapping.columns import VERSION, index_name, object_id_check, text
 from twinstore_postgres.mapping.table import listed, table_of
 from twinstore_postgres.mapping.tenancy import ScopeKind, parent_condition
 
@@ -42,6 +42,8 @@ TYPES: Final[Mapping[str, LiteralString]] = {
     "timestamptz": "TIMESTAMPTZ(3)",
     "jsonb": "JSONB",
     "uuid": "UUID",
+    "numeric": "NUMERIC",
+    "bytea": "BYTEA",
 }
 SETTING: Final = "current_setting('app.tenant_id', true)"
 POLICY: Final = "tenant_isolation"
@@ -186,6 +188,8 @@ def _check(entity: Entity, column: Column) -> sql.Composable | None:
     if column.texts is not None:
         texts = sql.SQL(", ").join(sql.Literal(item.value) for item in column.texts)
         return sql.SQL("{} IN ({})").format(name, texts)
+    if column.object_id:
+        return object_id_check(column)
     return sql.SQL("{} <> ''").format(name) if column.field in entity.filled else None
 
 

@@ -41,6 +41,8 @@ DISPLAYED_TYPES: Final = {
     "BIGSERIAL": "bigint",
     "JSONB": "jsonb",
     "UUID": "uuid",
+    "NUMERIC": "numeric",
+    "BYTEA": "bytea",
     "TEXT": "text",
 }
 DEFAULT: Final = " DEFAULT "
