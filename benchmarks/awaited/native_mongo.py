@@ -77,6 +77,6 @@ class OwnMongo(PlainMongo):
         return PAGE.page(
             found,
             lambda found: codec.decode(converted(found)),
-            lambda row: sort_key(row, PAGE.order, codec.names),
+            lambda row: sort_key(row, PAGE.order, codec),
             lambda row: row.get(codec.names["tenantId"]),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
@@ -50,6 +51,7 @@ from twinstore.testing.entities import (
     Spot,
 )
 from twinstore.testing.instants import at
+from twinstore.testing.typed_entities import CRATES, STAMPS, WARES, Offer
 from twinstore.testing.workspace import all_pages
 
 if TYPE_CHECKING:
@@ -76,6 +78,10 @@ PARENTS: Final = (0, 0, 1)
 EVERYTHING: Final = 1000
 SPOT: Final = Spot(label="s", seen_at=at(3))
 INSTANTS: Final = (None, at(0), at(0), at(1))
+# Two of these are equal, and not the same.
+PRICES: Final = (Decimal("1.0"), Decimal("1.00"), Decimal("-0.5"), Decimal(1000))
+IDS: Final = (f"{1:024x}", f"{2:024x}")
+DESIGNS: Final = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
 # The values that vary between two rows of one key, by Python name.
 VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
     NOTES.name: {
@@ -106,6 +112,17 @@ VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
     COUNTERS.name: {"amount": (0, 1, -1), "holder": (None, "w")},
     PARCELS.name: {"label": (None, "l1", "l2"), "amount": (0, 1), "checked_at": INSTANTS},
     SCANS.name: {"message": ("m", "m", "n")},
+    WARES.name: {
+        "price": PRICES,
+        "weight": (None, *PRICES),
+        "maker": (None, *IDS),
+        "design": (None, *DESIGNS),
+        "seal": (None, b"", b"\xff"),
+        "makers": ((), IDS),
+        "offers": ((), (Offer(price=Decimal("1.0"), buyer=IDS[0], seal=b"s"),)),
+    },
+    STAMPS.name: {"value": PRICES, "image": (b"", b"\x00")},
+    CRATES.name: {"price": PRICES, "maker": (None, *IDS), "seal": (None, b"\xff")},
 }
 MARKERS: Final[Mapping[str, Sequence[Mapping[str, object]]]] = {
     NOTES.name: ({}, {}, {"archivedAt": at(1), "archivedBy": "ada", "revision": 3}),
@@ -141,6 +158,16 @@ CONDITIONS: Final[Mapping[str, Sequence[Condition]]] = {
     COUNTERS.name: (AtLeast("amount", 0), IsNull("holder")),
     PARCELS.name: (Equals("label", "l1"), AtLeast("amount", 1), IsNull("checkedAt")),
     SCANS.name: (AtLeast("sequence", 2), Equals("message", "m")),
+    WARES.name: (
+        Equals("price", Decimal("1.000")),
+        AtLeast("price", 1),
+        NotAfter("weight", Decimal(0)),
+        OneOf("maker", IDS),
+        IsNull("design"),
+        Equals("design", DESIGNS[0]),
+    ),
+    STAMPS.name: (After("value", Decimal("0.5")), Equals("value", 1)),
+    CRATES.name: (AtMost("price", Decimal("1.0")), Equals("maker", IDS[0]), IsNull("maker")),
 }
 ORDERS: Final[Mapping[str, Sequence[SortKey]]] = {
     NOTES.name: (
@@ -153,6 +180,13 @@ ORDERS: Final[Mapping[str, Sequence[SortKey]]] = {
     PARTS.name: (SortKey("amount", number=True),),
     COUNTERS.name: (SortKey("amount", descending=True, number=True),),
     PARCELS.name: (SortKey("amount", number=True),),
+    WARES.name: (
+        SortKey("price", descending=True, decimal=True),
+        SortKey("weight", decimal=True, nullable=True),
+        SortKey("design", descending=True, nullable=True),
+    ),
+    STAMPS.name: (SortKey("value", decimal=True),),
+    CRATES.name: (SortKey("price", decimal=True), SortKey("maker", nullable=True)),
 }
 COUNTED: Final[Mapping[str, Sequence[str]]] = {
     NOTES.name: ("level", "holder", "urgent", "rank", "archivedBy"),
@@ -165,6 +199,9 @@ COUNTED: Final[Mapping[str, Sequence[str]]] = {
     COUNTERS.name: ("holder",),
     PARCELS.name: ("label", "amount"),
     SCANS.name: ("message",),
+    WARES.name: ("maker", "design"),
+    STAMPS.name: ("batch",),
+    CRATES.name: ("maker",),
 }
 MARKED: Final[Mapping[str, Sequence[FieldUpdates]]] = {
     NOTES.name: (
@@ -178,16 +215,21 @@ MARKED: Final[Mapping[str, Sequence[FieldUpdates]]] = {
     PARTS.name: ({"amount": Add(2), "checkedAt": at(0)},),
     COUNTERS.name: ({"amount": Add(1), "holder": "w"}, {"holder": UNSET}),
     PARCELS.name: ({"amount": Add(1)}, {"label": UNSET, "checkedAt": at(4)}),
+    WARES.name: ({"price": Decimal("1.000"), "maker": IDS[1]}, {"design": UNSET, "seal": b"m"}),
+    STAMPS.name: ({"value": Decimal("2.50")},),
+    CRATES.name: ({"price": Decimal("1.00"), "maker": UNSET},),
 }
 UNIQUES: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
     NOTES.name: tuple((OURS.id, BATCH, title) for title in ("t1", "t2", "t3")),
     DEVICES.name: (("s1",), ("s2",)),
     PARCELS.name: (("l1",), ("l2",)),
+    WARES.name: tuple((design,) for design in DESIGNS),
 }
 ENTITIES: Final[tuple[Entity[Any], ...]] = (
     *([NOTES] * 4),
     *([DEVICES] * 4),
     *([PLACES, PARTS, LINES, ENTRIES, EVENTS, COUNTERS, PARCELS, SCANS] * 2),
+    *([WARES, WARES, STAMPS, CRATES] * 2),
 )
 CHANGEABLE: Final = tuple(entity for entity in ENTITIES if not entity.append_only)
 LOGS: Final = (ENTRIES, LINES, EVENTS, SCANS)

@@ -203,8 +203,10 @@ def _least(part: KeyPart) -> str | int:
     match part.type:
         case KeyType.INT64:
             return INT64_MIN
-        case KeyType.UUID:
+        case KeyType.UUID | KeyType.BINARY_UUID:
             return str(UUID(int=0))
+        case KeyType.OBJECT_ID:
+            return "0" * 24
         case KeyType.HEX:
             return UUID(int=0).hex
         case KeyType.TEXT:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, datetime, timedelta
@@ -11,15 +13,17 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 from unicodedata import normalize
+from uuid import UUID
 
 from pydantic.alias_generators import to_snake
+from pydantic_core import PydanticCustomError
 
 from twinstore.bulk.corruption import STORED_NULL, DuplicateMember, Role, StoredPlace
 from twinstore.models import json_text
 from twinstore.models.enums import NumberedEnum
-from twinstore.models.fields import DATE, parse_timestamp
+from twinstore.models.fields import DATE, decimal_number, parse_timestamp
+from twinstore.models.shapes import TYPED, ValueShape, shapes_of
 from twinstore.models.shapes import Kind as Shape
-from twinstore.models.shapes import ValueShape, shapes_of
 from twinstore_backfill.selftest.rows import own_values
 from twinstore_backfill.verify.expected import member
 
@@ -51,7 +55,11 @@ EMPTY: Final[Mapping[Shape, object]] = {
     Shape.OBJECT: {},
     Shape.MAP: {},
     Shape.LIST: [],
+    Shape.DECIMAL: 0,
+    Shape.BYTES: b"",
 }
+# The same inside of a JSON column.
+EMPTY_IN_JSON: Final[Mapping[Shape, object]] = {**EMPTY, Shape.DECIMAL: "0", Shape.BYTES: ""}
 
 
 class Kind(StrEnum):
@@ -66,6 +74,7 @@ class Kind(StrEnum):
     CASE = "case changed"
     UNICODE = "Unicode form changed"
     FORM = "type changed"
+    SCALE = "scale of a decimal changed"
     PART_OF_MILLISECOND = "part of a millisecond added"
     ORDER = "order in a list changed"
     KEY_ADDED = "key added"
@@ -288,6 +297,12 @@ class EntityContext:
         inside = {name: value for name, value in own.items() if name not in named}
         # An identity follows from the key, or the server makes another.
         made = (place.name for place in self.places if place.role in {Role.IDENTITY, Role.GENERATED})
+        writer = self.corruption_writer
+        for name in own.keys() & named.keys():
+            # What follows from a key is a text; the store has its own type for some.
+            stored = values.get(named[name])
+            if self.entity.known[name] in TYPED and writer.typed_text(stored) is not None:
+                own[name] = writer.typed_value(stored, str(own[name]))
         return {
             **{named[name]: value for name, value in own.items() if name in named},
             **({payload: {**content, **inside}} if inside else {}),
@@ -322,8 +337,10 @@ class EntityContext:
             # In a table nothing but null says that a value is missing.
             if not column or point.place.nests:
                 yield point.put(Kind.NULL_FOR_MISSING, STORED_NULL if column else None)
-            if point.shape is not None and point.shape.kind in EMPTY:
-                yield point.put(Kind.EMPTY_FOR_MISSING, EMPTY[point.shape.kind])
+            nests = point.place.nests and self.corruption_writer.tabular
+            empty = EMPTY_IN_JSON if nests else EMPTY
+            if point.shape is not None and point.shape.kind in empty:
+                yield point.put(Kind.EMPTY_FOR_MISSING, empty[point.shape.kind])
             return
         yield point.put(Kind.NULL, None)
         if column and point.place.nests:
@@ -348,8 +365,22 @@ class EntityContext:
         if point.own_name is not None and point.own_name != name:
             yield Corruption(point, Kind.KEY_RENAMED, {name: ABSENT, point.own_name: point.value})
 
+    def _other_typed(self, point: MutationPoint, kind: Shape) -> Iterator[tuple[Kind, object, str]]:
+        """Yield the least changes of an ObjectId, UUID, decimal or bytes, in the type that the store has."""
+        value, writer = point.value, self.corruption_writer
+        text = value if isinstance(value, str) else writer.typed_text(value)
+        for what, other in () if text is None else other_typed_texts(kind, text):
+            yield what, other if isinstance(value, str) else writer.typed_value(value, other), ""
+        if isinstance(value, str):
+            yield Kind.BLANK, f"{value} ", ""
+            if (cased := other_case(value)) is not None:
+                yield Kind.CASE, cased, ""
+
     def _other_values(self, point: MutationPoint) -> Iterator[tuple[Kind, object, str]]:
         """Yield the least changes of a value: kind, value and form."""
+        if point.shape is not None and point.shape.kind in TYPED:
+            yield from self._other_typed(point, point.shape.kind)
+            return
         match point.value:
             case str() as value:
                 taken = self.taken[point.place.name] if point.at_top else frozenset[object]()
@@ -403,6 +434,24 @@ def changed_texts(
         yield Kind.CASE, other, ""
     forms = (normalize("NFD", value), normalize("NFC", value))
     yield from ((Kind.UNICODE, form, "") for form in [form for form in forms if form != value][:1])
+
+
+def other_typed_texts(kind: Shape, text: str) -> Iterator[tuple[Kind, str]]:
+    """Yield the wire forms next to that of an ObjectId, UUID, decimal or bytes."""
+    match kind:
+        case Shape.OBJECT_ID:
+            yield Kind.STEP, f"{(int(text, 16) + 1) % 2**96:024x}"
+        case Shape.UUID:
+            yield Kind.STEP, str(UUID(int=(UUID(text).int + 1) % 2**128))
+        case Shape.DECIMAL:
+            yield Kind.STEP, f"{text[:-1]}{'8' if text[-1] == '9' else int(text[-1]) + 1}"
+            longer = f"{text}{'' if '.' in text else '.'}0"
+            with suppress(PydanticCustomError):  # of the most digits there is none
+                decimal_number(longer)
+                yield Kind.SCALE, longer
+        case _:
+            content = b64decode(text) or b"\x01"
+            yield Kind.STEP, json_text.format_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
 def moved(instant: datetime, step: timedelta) -> datetime:

@@ -106,7 +106,8 @@ class ScratchSide:
             value = row.values.get(place.name)
             inside = value if place.role is Role.PAYLOAD and isinstance(value, dict) else {}
             named = {**cast("dict[str, object]", inside), **named, place.field: value}
-        key = tuple(key_part(part.type, named.get(part.field)) for part in entity.key_parts)
+        writer = self.corruption_writer
+        key = tuple(key_part(writer, part.type, named.get(part.field)) for part in entity.key_parts)
         return cast("Key", key) if entity.admits_key(key) else None
 
     def clear(self) -> None:
@@ -115,8 +116,11 @@ class ScratchSide:
             self.corruption_writer.clear(entity)
 
 
-def key_part(kind: KeyType, value: object) -> object:
-    """Return a stored value as a part of a key; drivers have classes of their own for numbers."""
+def key_part(writer: CorruptionWriter, kind: KeyType, value: object) -> object:
+    """Return a stored value as a part of a key; drivers have classes of their own for numbers and ids."""
+    if kind in {KeyType.OBJECT_ID, KeyType.BINARY_UUID} and not writer.tabular:
+        # There a text is another value than the id that it shows.
+        return writer.typed_text(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
     return value.replace("-", "") if kind is KeyType.HEX and isinstance(value, str) else value
@@ -606,7 +610,7 @@ def entity_contexts(side: ScratchSide, samples: Mapping[str, Sample]) -> dict[st
         if parent is not None and (above := parent.entity.name) in rows:
             name = next(place.name for place in side.places(entity) if place.field == parent.field)
             kind = parent.entity.key_parts[0].type
-            parents = {key_part(kind, row.values.get(name)) for row in found}
+            parents = {key_part(side.corruption_writer, kind, row.values.get(name)) for row in found}
             parents_keys = {key for key in rows[above] if key[0] in parents}
             # One for the row doubled under another key, one for that under another tenant.
             spare[entity.name] = sorted(rows[above].keys() - parents_keys - referenced[above])[:2]

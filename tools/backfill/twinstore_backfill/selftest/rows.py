@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ import pydantic
 
 from twinstore.bulk.release import copy_counts, copyable_rows
 from twinstore.catalog.entity import CopyPolicy
-from twinstore.catalog.keys import KeyType
+from twinstore.catalog.keys import KeyPart, KeyType
 from twinstore.catalog.tenancy import TenancyKind, names_tenant
 from twinstore.models import json_text
 from twinstore.models.fields import DATE
@@ -31,11 +32,11 @@ from twinstore.models.shapes import Kind, ValueShape, shapes_of
 from twinstore_backfill.copy.reader import LenientReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from twinstore.bulk.port import BulkPort, BulkView, Record
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import Key, KeyPart
+    from twinstore.catalog.keys import Key
     from twinstore.models.canonical import CanonicalModel
     from twinstore_backfill.ignored import IgnoredPath
 
@@ -51,6 +52,19 @@ DEEP: Final = 6
 DATED: Final = "zzat"
 MARKS: Final[Mapping[Kind, object]] = {Kind.TEXT: "marked", Kind.INTEGER: 1, Kind.INSTANT: INSTANT}
 ABSENT: Final = object()
+UUIDS: Final = frozenset({KeyType.UUID, KeyType.BINARY_UUID})
+# What a unique value of such a kind is as a part of a key.
+ID_TYPES: Final[Mapping[Kind, KeyType]] = {
+    Kind.OBJECT_ID: KeyType.OBJECT_ID,
+    Kind.UUID: KeyType.BINARY_UUID,
+}
+# One value of each type that JSON does not have; of bytes one without padding, so that a letter may change.
+TYPED_VALUES: Final[Mapping[Kind, str]] = {
+    Kind.OBJECT_ID: "65a1b2c3d4e5f60718293a4b",
+    Kind.UUID: "6f0c1a52-7b0e-4f5e-9d0a-2c8f6f6e5b02",
+    Kind.DECIMAL: "1.50",
+    Kind.BYTES: "AAEC",
+}
 LONGEST: Final = 100
 # An id of a model may be one, also where to a store it is any text.
 UUID_TEXT: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -225,7 +239,9 @@ def own_values(
     own: dict[str, object] = {}
     for name in sorted({index.names[-1] for index in entity.uniques} - kept - {*entity.key}):
         value = value_of(name)
-        if value is not None:  # several rows may have none
+        if value is not None and entity.known[name] in ID_TYPES:
+            own[name] = fresh_part(KeyPart(name, ID_TYPES[entity.known[name]]), value, number)
+        elif value is not None:  # several rows may have none
             own[name] = (
                 type(value)(BEYOND + number) if isinstance(value, int) else fresh_text(str(value), number)
             )
@@ -255,7 +271,9 @@ def fresh_part(part: KeyPart, value: object, number: int) -> str | int:
     fresh = uuid5(SPACE, f"{value}~{number}")
     if part.type is KeyType.HEX:
         return fresh.hex
-    if part.type is KeyType.UUID or (isinstance(value, str) and UUID_TEXT.fullmatch(value)):
+    if part.type is KeyType.OBJECT_ID:
+        return fresh.hex[:24]
+    if part.type in UUIDS or (isinstance(value, str) and UUID_TEXT.fullmatch(value)):
         return str(fresh)
     return fresh_text(str(value), number)
 
@@ -409,6 +427,8 @@ def values_of(shape: ValueShape, depth: int, known: Sequence[str]) -> Iterator[o
     match shape.kind if depth <= DEEP else None:
         case Kind.TEXT:
             yield from (*TEXTS, *known)
+        case Kind.OBJECT_ID | Kind.UUID | Kind.DECIMAL | Kind.BYTES:
+            yield TYPED_VALUES[shape.kind]
         case Kind.NAMED | Kind.NUMBERED:
             yield from (item.value for item in shape.members)
         case Kind.INSTANT:

@@ -188,10 +188,18 @@ def _kind_of_lost(name: str, value: object, folded: AbstractSet[str]) -> str:
     return "null_for_absent" if absent else _kind_of_absent(value)
 
 
+# The rules by which a copy stores what a text in another form shows.
+TEXTS: Final[Mapping[str, str]] = {
+    "text": "text_timestamp",
+    "string": "text_value",
+    "decimal": "decimal_exponent",
+}
+
+
 def _kind_of_mark(form: str, value: object, stored: object) -> str:
-    if form == "text" and isinstance(stored, str):
-        return "text_timestamp"
-    if form in NUMBERS and isinstance(stored, int | float):
+    if isinstance(stored, str) and form in TEXTS:
+        return TEXTS[form]
+    if form in NUMBERS and (isinstance(stored, int | float) or stored == str(value)):
         return "number_type"
     if form == "bounds":
         return "list_bounds"
@@ -208,6 +216,8 @@ def _kind(given: object, stored: object) -> str:
         return "set_order" if _same_members(given, stored) else OTHER
     if stored is MISSING:
         return _kind_of_absent(given)
+    if type(given) is int and stored == str(given):  # a decimal in JSON, which is a text
+        return "number_type"
     # Nothing is stored where a copy writes the default of the field, or a key that is stored elsewhere.
     return DEFAULT if given is None or given is MISSING or given == "" else OTHER
 
@@ -587,7 +597,7 @@ def reading_of(form: str, value: object) -> object:
     Raises:
         RefusedError: they do not.
     """
-    if form in {"text", "null", "bounds", "object"}:
+    if form in {"text", "null", "bounds", "object", "string", "decimal"}:
         return value
     if form not in NUMBERS:
         raise RefusedError(f"a value of the form {form}")
