@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -350,7 +351,7 @@ class Listing:
         return [label for _, label, _ in self.with_sort_keys(workspace, numbers)]
 
 
-def sort_key(value: object, *, descending: bool) -> tuple[bool, str | int]:
+def sort_key(value: object, *, descending: bool) -> tuple[bool, str | int | Decimal]:
     """Return what sorts a value as the contracts say: absent ones first, text by code point.
 
     Raises:
@@ -360,6 +361,9 @@ def sort_key(value: object, *, descending: bool) -> tuple[bool, str | int]:
         return (descending, 0)
     if isinstance(value, datetime):
         value = (value - EPOCH) // MILLISECOND
+    if isinstance(value, Decimal):
+        # A minus sign would round it.
+        return (not descending, value.copy_negate() if descending else value)
     if isinstance(value, int):
         return (not descending, -value if descending else value)
     if descending:

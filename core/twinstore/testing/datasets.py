@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
@@ -39,6 +40,7 @@ from twinstore.testing.entities import (
 )
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
+from twinstore.testing.typed_entities import CRATES, STAMPS, WARES, Crate, Offer, Stamp, Ware
 
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access
@@ -89,6 +91,10 @@ class Dataset:
     def uuid(self, number: int) -> str:
         """Return a key that is a UUID."""
         return str(uuid5(NAMESPACE_URL, f"{self.batch}/{number}"))
+
+    def object_id(self, number: int) -> str:
+        """Return a key that is an ObjectId."""
+        return uuid5(NAMESPACE_URL, f"{self.batch}/{number}").hex[:24]
 
     def number(self, number: int) -> int:
         """Return a key that is a number, below zero for every second data set."""
@@ -303,6 +309,75 @@ def a_scan(dataset: Dataset, number: int) -> Scan:
     )
 
 
+# Some are equal and have other digits; others differ where a double ends.
+DECIMALS: Final = tuple(
+    map(
+        Decimal,
+        (
+            *("1.5", "-0.001", "1.500", "0", "9007199254740993", "9007199254740992.5", "1E+3", "0E-6176"),
+            *("-1000", "1.50", "0.00", f"{'9' * 34}", f"-{'9' * 34}"),
+        ),
+    )
+)
+BYTES: Final = (b"", b"\x00", b"\xff\xfe", bytes(range(256)), b"hidden in base64")
+
+
+def an_offer(dataset: Dataset, number: int) -> Offer:
+    """Return a nested model."""
+    return Offer(
+        price=DECIMALS[number % len(DECIMALS)],
+        buyer=dataset.object_id(number) if number % 2 else None,
+        contract=dataset.uuid(number) if number % 3 else None,
+        seal=BYTES[number % len(BYTES)] if number % 4 else None,
+    )
+
+
+def a_ware(dataset: Dataset, number: int) -> Ware:
+    """Return a ware."""
+    return Ware(
+        id=dataset.object_id(number),
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
+        name=EDGE_TEXTS[number % len(EDGE_TEXTS)],
+        price=DECIMALS[number % len(DECIMALS)],
+        maker=f"{number % 3:024x}" if number % 4 else None,
+        design=dataset.uuid(number) if number % 2 else None,
+        weight=DECIMALS[-(number % len(DECIMALS)) - 1] if number % 3 else None,
+        image=BYTES[number % len(BYTES)],
+        seal=BYTES[-(number % len(BYTES)) - 1] if number % 2 else None,
+        makers=tuple(map(dataset.object_id, range(number % 3))),
+        designs=tuple(map(dataset.uuid, range(number % 4))),
+        weights=DECIMALS[: number % 5],
+        seals=BYTES[: number % 4],
+        offer=an_offer(dataset, number) if number % 2 else None,
+        offers=tuple(an_offer(dataset, item) for item in range(number % 3)),
+    )
+
+
+def a_stamp(dataset: Dataset, number: int) -> Stamp:
+    """Return a stamp of the first ware."""
+    return Stamp(
+        ware_id=dataset.object_id(0),
+        stamp=dataset.uuid(number),
+        batch=dataset.batch,
+        value=DECIMALS[number % len(DECIMALS)],
+        image=BYTES[number % len(BYTES)],
+    )
+
+
+def a_crate(dataset: Dataset, number: int) -> Crate:
+    """Return a crate."""
+    return Crate(
+        id=dataset.uuid(number),
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
+        price=DECIMALS[number % len(DECIMALS)],
+        maker=f"{number % 3:024x}" if number % 4 else None,
+        seal=BYTES[number % len(BYTES)] if number % 2 else None,
+        offers=tuple(an_offer(dataset, item) for item in range(number % 3)),
+    )
+
+
 NOTE: Final = RowFactory(entity=NOTES, model=a_note, markers=markers_of_note, change={"body": "other"})
 PLACE: Final = RowFactory(entity=PLACES, model=a_place, change={"amount": 77})
 DEVICE: Final = RowFactory(
@@ -315,6 +390,10 @@ EVENT: Final = RowFactory(entity=EVENTS, model=an_event, change={"message": "oth
 COUNTER: Final = RowFactory(entity=COUNTERS, model=a_counter, change={"amount": 77})
 PARCEL: Final = RowFactory(entity=PARCELS, model=a_parcel, change={"amount": 77})
 SCAN: Final = RowFactory(entity=SCANS, model=a_scan, change={"message": "other"})
+# The first price is 1.5; only its scale changes.
+WARE: Final = RowFactory(entity=WARES, model=a_ware, change={"price": Decimal("1.50")})
+STAMP: Final = RowFactory(entity=STAMPS, model=a_stamp, change={"value": Decimal("77.0")})
+CRATE: Final = RowFactory(entity=CRATES, model=a_crate, change={"price": Decimal("1.50")})
 
 ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     NOTE,
@@ -327,6 +406,9 @@ ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     COUNTER,
     PARCEL,
     SCAN,
+    WARE,
+    STAMP,
+    CRATE,
 )
 
 

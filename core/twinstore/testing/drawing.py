@@ -9,14 +9,17 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, Union, cast, get_args, get_origin
+from uuid import UUID
 
 import pydantic
 from hypothesis import strategies as st
 from pydantic import JsonValue, StringConstraints
 
+from twinstore.catalog.keys import KeyType
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.fields import INT64_MAX, NO_CONTROL, NO_NUL, TENANT_PATTERN, SchemaVersion, WholeNumber
 from twinstore.models.shapes import Kind, variants_of
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.entity import Entity
 
-__all__ = ["models", "number_of", "rows", "values"]
+__all__ = ["models", "number_of", "object_id_named", "rows", "uuid_named", "values"]
 
 M = TypeVar("M", bound=CanonicalModel)
 Drawn = st.SearchStrategy[object]
@@ -53,7 +56,7 @@ def rows(entity: Entity[M], tenant: str, key: str, **fields: Drawn) -> st.Search
     """
     names = {wire: shape.name for wire, shape in entity.shapes.items() if wire not in entity.markers}
     parts = [part.field for part in entity.key_parts if part.field != entity.tenant_field]
-    texts = [wire for wire in parts if entity.known[wire] is Kind.TEXT]
+    texts = [wire for wire in parts if entity.known[wire] in TEXTS]
     above = () if entity.parent is None else (entity.parent.field,)
     given: dict[str, object] = {index.names[-1]: key[:UNIQUE].strip() for index in entity.uniques}
     given |= dict.fromkeys((*above, *texts[-1:]) or parts[-1:], key)
@@ -63,10 +66,29 @@ def rows(entity: Entity[M], tenant: str, key: str, **fields: Drawn) -> st.Search
     for wire in given.keys() & names.keys():
         if entity.known[wire] is Kind.TEXT:
             identity[names[wire]] = st.just(given[wire])
+        elif entity.known[wire] in IDS:
+            identity[names[wire]] = st.just(IDS[entity.known[wire]](str(given[wire])))
         elif entity.known[wire] is Kind.INTEGER:
             bounds = bounds_of(entity.model.model_fields[names[wire]].metadata)
             identity[names[wire]] = st.just(number_of(key, *bounds))
     return models(entity.model, **{**identity, **fields})
+
+
+def object_id_named(name: str) -> str:
+    """Return the ObjectId of a name, which may be one; other names have other ones."""
+    return name if KeyType.OBJECT_ID.admits(name) else sha256(name.encode()).hexdigest()[:24]
+
+
+def uuid_named(name: str) -> str:
+    """Return the UUID of a name, which may be one; other names have other ones."""
+    return name if KeyType.BINARY_UUID.admits(name) else str(UUID(sha256(name.encode()).hexdigest()[:32]))
+
+
+IDS: Final[Mapping[Kind, Callable[[str], str]]] = {
+    Kind.OBJECT_ID: object_id_named,
+    Kind.UUID: uuid_named,
+}
+TEXTS: Final = frozenset({Kind.TEXT, *IDS})
 
 
 def number_of(name: str, low: int = 1, high: int = INT64_MAX) -> int:
@@ -135,6 +157,8 @@ def scalar(cls: type, metadata: Sequence[object]) -> Drawn:
     if issubclass(cls, int):
         return integers(metadata)
     simple: dict[type, Callable[[], Drawn]] = {
+        Decimal: scalars.decimals,
+        bytes: lambda: st.binary(max_size=UNBOUNDED),
         float: lambda: st.floats(allow_nan=False, allow_infinity=False),
         datetime: scalars.instants,
         types.NoneType: st.none,

@@ -13,6 +13,8 @@ differential machine can call the operations.
     counters   key of a number, no tenant, columns
     parcels    text key and a generated id, tenant required, columns; unique where present, versioned
     scans      key of text and number, and a generated id, tenant of the parcel; an ordered log
+
+Those of :mod:`~twinstore.testing.typed_entities` are among them too.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ from twinstore.models.fields import (
 from twinstore.models.shapes import Kind
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.options import Days, ModuleOptions
+from twinstore.testing.typed_entities import TYPED_ENTITIES
 
 if TYPE_CHECKING:
     from twinstore.access.paging import Page
@@ -431,7 +434,10 @@ SCANS: Final = Entity(
 )
 KIT: Final = Module(
     name=NAME,
-    entities=(NOTES, PLACES, DEVICES, PARTS, ENTRIES, LINES, EVENTS, COUNTERS, PARCELS, SCANS),
+    entities=(
+        *(NOTES, PLACES, DEVICES, PARTS, ENTRIES, LINES, EVENTS, COUNTERS, PARCELS, SCANS),
+        *TYPED_ENTITIES,
+    ),
 )
 
 

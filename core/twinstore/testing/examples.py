@@ -19,7 +19,7 @@ from twinstore.catalog.keys import KeyType
 from twinstore.catalog.row import Row
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.shapes import Kind
-from twinstore.testing.drawing import number_of, rows
+from twinstore.testing.drawing import number_of, object_id_named, rows, uuid_named
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import EDGE_TEXTS
 from twinstore.testing.signatures import (
@@ -54,6 +54,8 @@ __all__ = [
     "example",
     "number_of",
     "numbered_key",
+    "object_id_named",
+    "uuid_named",
 ]
 
 # The rows of a number, of which the lists of the kit are made, and keys that no row has.
@@ -67,6 +69,8 @@ ABSENT: Final[Mapping[KeyType, str | int]] = {
     KeyType.INT64: -(2**63),
     KeyType.UUID: "00000000-0000-4000-8000-000000000000",
     KeyType.HEX: "00000000000040008000000000000000",
+    KeyType.OBJECT_ID: "000000000000000000000000",
+    KeyType.BINARY_UUID: "00000000-0000-4000-8000-000000000000",
 }
 
 
@@ -99,13 +103,25 @@ def value_of_number(shape: FieldShape, number: int) -> object:
     match shape.value.kind:
         case Kind.INSTANT:
             return at(number // TIES / 1000)
-        case Kind.INTEGER | Kind.NUMBER:
+        case Kind.INTEGER | Kind.NUMBER | Kind.DECIMAL:
             return number // TIES
+        case Kind.OBJECT_ID | Kind.UUID:
+            return object_id_of(number) if shape.value.kind is Kind.OBJECT_ID else uuid_of(number)
         case Kind.NUMBERED | Kind.NAMED:
             members = shape.value.members
             return members[number // TIES % len(members)]
         case _:
             return f"{EDGE_TEXTS[-(number % len(EDGE_TEXTS)) - 1]}{number}"
+
+
+def object_id_of(number: int) -> str:
+    """Return an ObjectId; a higher number has a higher one."""
+    return f"{number:024x}"
+
+
+def uuid_of(number: int) -> str:
+    """Return a UUID; a higher number has a higher one."""
+    return f"00000000-0000-4000-8000-{number:012x}"
 
 
 S = TypeVar("S")

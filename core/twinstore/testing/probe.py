@@ -68,7 +68,10 @@ class RawProbe(Protocol):
         ...
 
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
-        """Return what is stored under a key. Absent: ``None``."""
+        """Return what is stored under a key. Absent: ``None``.
+
+        Instants may be dates or texts, decimals and bytes are as models hold them, and ids are texts.
+        """
         ...
 
     def stamp(self, entity: Entity, key: Key) -> object | None:

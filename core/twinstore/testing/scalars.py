@@ -7,6 +7,7 @@ and code points; instants reach the years 1 and 9999; counters reach the limits 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Final, TypeVar
 
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ __all__ = [
     "LATEST",
     "built",
     "counts",
+    "decimals",
     "digest_text",
     "digests",
     "filled_texts",
@@ -105,6 +107,15 @@ def counts(maximum: int = INT64_MAX) -> st.SearchStrategy[int]:
     """Return numbers from 0 to a maximum, the limits of 32 and 64 bits among them."""
     edges = [edge for edge in (0, 1, 2**31 - 1, 2**31, 2**53 + 1, maximum) if edge <= maximum]
     return st.sampled_from(edges) | st.integers(0, maximum)
+
+
+def decimals() -> st.SearchStrategy[Decimal]:
+    """Return decimals as models take them: numbers of every scale, some with a positive exponent."""
+    most = 10**34 - 1
+    digits = st.integers(-most, most) | st.sampled_from((0, 1, -1, 10, most))
+    places = st.integers(-40, 0) | st.sampled_from((0, -1, -6176))
+    large = st.tuples(st.integers(1, 99), st.integers(1, 32))
+    return (st.tuples(digits, places) | large).map(lambda item: Decimal(f"{item[0]}E{item[1]}"))
 
 
 def instants(earliest: datetime = EARLIEST, latest: datetime = LATEST) -> st.SearchStrategy[datetime]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import UUID
 
+from bson import Binary, Decimal128, ObjectId
+from bson.binary import UUID_SUBTYPE
 from bson.codec_options import CodecOptions
 from pydantic import SecretStr
 from pymongo import MongoClient
@@ -14,12 +18,14 @@ from typing_extensions import override
 from tests.support.databases import without_retention
 from tests.support.proxies import proxy_to
 from tests.support.servers import mongo_config
+from twinstore.catalog.keys import KeyType
 from twinstore.plugins.resources import SharedResources
 from twinstore.storage.open import open_module
 from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.client.connection import Connection
+from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.free_json import references
 from twinstore_mongo.schema.comparison import Schema
 from twinstore_mongo.schema.proposal import proposed_step
@@ -28,7 +34,7 @@ from twinstore_mongo.schema.validators import validator_of
 from twinstore_mongo.settings import MongoSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from pymongo.collection import Collection
 
@@ -57,10 +63,38 @@ def marker_names(entity: Entity) -> dict[str, str]:
 
 def condition(entity: Entity, key: Key) -> Document:
     """Return the filter of one document."""
+    stored = [
+        KEY_VALUES.get(part.type, str_or_int)(value)
+        for part, value in zip(entity.key_parts, key, strict=True)
+    ]
     if entity.single_key is not None and entity.single_key == entity.document_id:
-        return {"_id": key[0]}
+        return {"_id": stored[0]}
     derived = {item.name: f"_{item.name}" for item in entity.derived}
-    return dict(zip([derived.get(name, name) for name in entity.key], key, strict=True))
+    return dict(zip([derived.get(name, name) for name in entity.key], stored, strict=True))
+
+
+def shown(value: object) -> object:
+    """Return a stored value as models hold it."""
+    if isinstance(value, dict):
+        return {name: shown(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [shown(item) for item in value]
+    if isinstance(value, Binary) and value.subtype == UUID_SUBTYPE:
+        return str(value.as_uuid())
+    if isinstance(value, Decimal128):
+        return value.to_decimal()
+    return str(value) if isinstance(value, ObjectId) else value
+
+
+def str_or_int(value: str | int) -> object:
+    """Return a part of a key that documents hold as it is."""
+    return value
+
+
+KEY_VALUES: Mapping[KeyType, Callable[[Any], object]] = {
+    KeyType.OBJECT_ID: ObjectId,
+    KeyType.BINARY_UUID: lambda text: Binary.from_uuid(UUID(text)),
+}
 
 
 @contextmanager
@@ -125,7 +159,7 @@ class MongoProbe(ProbeDefaults):
         own = entity.document_id
         names = {"_id": own} if own is not None and own in entity.shapes and own not in entity.markers else {}
         # The client turns a map that only looks like a reference into its own type.
-        wire = {names.get(name, name): references(value) for name, value in document.items()}
+        wire = {names.get(name, name): shown(references(value)) for name, value in document.items()}
         return StoredRow(
             {name: value for name, value in wire.items() if not name.startswith("_") and name not in markers},
             markers,
@@ -146,7 +180,17 @@ class MongoProbe(ProbeDefaults):
 
     def alter(self, entity: Entity, key: Key, values: Mapping[str, object]) -> None:
         names = marker_names(entity)
-        self._set(entity, key, {names.get(name, name): value for name, value in values.items()})
+        stored = {names.get(name, name): value for name, value in values.items()}
+        # The one text or number under a name of the description is stored in the type of that.
+        self._set(
+            entity,
+            key,
+            stored
+            | {
+                name: codec_of(entity).stored_value(name, values[name])
+                for name in values.keys() & entity.shapes.keys() - names.keys()
+            },
+        )
 
     @override
     def garble(self, entity: Entity, key: Key) -> bool:
@@ -197,9 +241,9 @@ class MongoProbe(ProbeDefaults):
         assert entity.single_key is not None, f"a change of {entity.name} does not tell its key"
         with self._of(entity).watch() as stream:
             if entity.generated_id:  # of an existing row: its document contains the key, its id does not
-                yield lambda: (stream.next()["fullDocument"][entity.single_key],)
+                yield lambda: (cast("str", shown(stream.next()["fullDocument"][entity.single_key])),)
             else:
-                yield lambda: (stream.next()["documentKey"]["_id"],)
+                yield lambda: (cast("str", shown(stream.next()["documentKey"]["_id"])),)
 
     def _set(self, entity: Entity, key: Key, values: Document) -> None:
         """Set fields, whatever a validator says."""

@@ -19,6 +19,7 @@ from twinstore.testing.contracts.access_reading import (
     AccessKeysContract,
     AccessListContract,
 )
+from twinstore.testing.contracts.access_typed import AccessTypedContract
 from twinstore.testing.contracts.access_units import AccessConcurrencyContract, AccessUnitContract
 from twinstore.testing.contracts.access_writing import (
     AccessAppendContract,
@@ -72,6 +73,7 @@ class AccessContract(
     AccessConcurrencyContract,
     AccessUnreadableContract,
     AccessUnitContract,
+    AccessTypedContract,
 ):
     """What :class:`~twinstore.access.protocol.Access` does for any entity, whatever its description says."""
 
