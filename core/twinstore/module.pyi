@@ -5,7 +5,7 @@ from twinstore.access.defaults import Log as Log
 from twinstore.access.defaults import MarkRule as MarkRule
 from twinstore.access.defaults import PartialProgress as PartialProgress
 from twinstore.access.defaults import append_rows as append_rows
-from twinstore.access.defaults import every_row as every_row
+from twinstore.access.defaults import every_page as every_page
 from twinstore.access.defaults import first_keys as first_keys
 from twinstore.access.defaults import first_readable as first_readable
 from twinstore.access.defaults import highest_number as highest_number
@@ -405,7 +405,7 @@ __all__: list[str] = [
     "duration_argument",
     "each",
     "encode_token",
-    "every_row",
+    "every_page",
     "expect",
     "explain",
     "field_argument",
