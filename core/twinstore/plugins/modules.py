@@ -19,7 +19,13 @@ from typing import Final, cast
 
 from twinstore.catalog.entity import NAME
 from twinstore.errors import ConfigurationError
-from twinstore.plugins.entry_points import Registration, brief_error, registrations, single_registration
+from twinstore.plugins.entry_points import (
+    Registration,
+    brief_error,
+    place_of,
+    registrations,
+    single_registration,
+)
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.options import ModuleSettings
 
@@ -141,7 +147,7 @@ def module_spec(name: str) -> ModuleSpec[object]:
         spec: object = plugin.spec()
     except (Exception, SystemExit) as error:
         raise registration.error(
-            f"cannot be imported ({brief_error(error)}); reinstall it or its requirements."
+            f"cannot be imported ({brief_error(error)}{place_of(error)}); reinstall it or its requirements."
         ) from error
     return _checked(registration, plugin, spec)
 
