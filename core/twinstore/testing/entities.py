@@ -435,19 +435,12 @@ KIT: Final = Module(
 )
 
 
-def itself(access: Access) -> Access:
-    """Return the access, which acts as the repositories of this module."""
-    return access
-
-
 def by_access(module: ModuleSpec[object]) -> ModuleSpec[Access]:
     """Return a module that hands out the access in place of its repositories."""
-    return ModuleSpec(catalog=module.catalog, repositories=itself, title=module.title, package=module.package)
+    return ModuleSpec(catalog=module.catalog, title=module.title, package=module.package)
 
 
-MODULE: Final[ModuleSpec[Access]] = ModuleSpec(
-    catalog=KIT, repositories=itself, title="Kit", package="twinstore.testing"
-)
+MODULE: Final[ModuleSpec[Access]] = ModuleSpec(catalog=KIT, title="Kit", package="twinstore.testing")
 """The module as a driver opens it; it has no migrations, its tables follow from the description."""
 
 
