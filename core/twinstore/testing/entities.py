@@ -282,6 +282,8 @@ NOTES: Final = Entity(
         ),
         Index(fields=("tenantId", "batch", "-rank", "id"), name="tenant_rank"),
         Index(fields=("closedAt", "id"), name="closed"),
+        Index(fields=("batch", "spot.label", "-spot.seenAt"), name="spot"),
+        Index(fields=("tags",), name="tags"),
     ),
     retention=Retention(
         field="closedAt", option="note_retention_days", where=(OneOf("level", ("low", "middle")),)
@@ -340,6 +342,7 @@ DEVICES: Final = Entity(
     indexes=(
         Index(fields=("serial",), name="serial", unique=True, where=(IsPresent("serial"),), noun="serial"),
         Index(fields=("tenantId", "batch", "dueAt", "id"), name="tenant_due"),
+        Index(fields=("spots.label",), name="spots"),
     ),
     versioned=True,
 )
