@@ -1,4 +1,4 @@
-"""A module of data alone: one file of models and descriptions, as somebody writes who only moves data.
+"""A module of data alone: one file of models and descriptions, as a team writes that only moves data.
 
 Indexes inside of fields and every form of retention are among them.
 """
