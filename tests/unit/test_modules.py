@@ -131,6 +131,12 @@ def test_repositories_without_a_storage_are_refused(install: Install) -> None:
         storage_class(WITHOUT_STORAGE)
 
 
+def test_an_option_by_which_rows_expire_must_be_known(install: Install) -> None:
+    source = plugin(spec="from tests.support.films import MODULE; return MODULE")
+    install("one-shop", source.replace("Shop", "Films").replace('"shop"', '"films"'), entry="films")
+    assert "lets rows expire by keep_visits, remove_showings, which is no option" in refusal("films").message
+
+
 def test_a_description_that_is_refused_is_named_with_its_line(install: Install) -> None:
     install("one-shop", plugin(spec="import one_shop_plugin_catalog"))
     (site,) = [Path(path) for path in sys.path if path.endswith("one-shop")]

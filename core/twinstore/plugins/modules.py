@@ -171,6 +171,12 @@ def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> 
             f"stores {found.name!r} ({found.title}), but its plug-in says {plugin.name!r} ({plugin.title}); "
             "both must be the same."
         )
+    retention = (entity.retention for entity in found.catalog.entities)
+    wanted = {item.option for item in retention if item is not None}
+    if lacking := sorted(wanted - plugin.settings.options.model_fields.keys()):
+        raise registration.error(
+            f"lets rows expire by {', '.join(lacking)}, which is no option of its plug-in; add it there."
+        )
     return found
 
 
