@@ -623,8 +623,8 @@ def problems_of_retention(entity: Entity) -> Iterator[str]:
     if retention is not None and entity.known.get(retention.field) is not Kind.INSTANT:
         yield f"expires by {retention.field}, which is not a timestamp"
     for index in entity.indexes:
-        if index.expires and (retention is None or index.names[0] != retention.field):
-            yield f"has the index {index.name} that expires rows, but no retention by its first field"
+        if index.expires and (retention is None or index.names != (retention.field,)):
+            yield f"expires rows by the index {index.name}, which must be on its retention's field alone"
 
 
 def problems_of_module(module: Module) -> Iterator[str]:
