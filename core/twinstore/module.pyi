@@ -230,6 +230,8 @@ from twinstore.plugins.options import ModuleOptions as ModuleOptions
 from twinstore.plugins.options import ModuleSettings as ModuleSettings
 from twinstore.plugins.options import RetentionSeconds as RetentionSeconds
 from twinstore.plugins.options import Seconds as Seconds
+from twinstore.storage.data import DataSession as DataSession
+from twinstore.storage.data import DataStorage as DataStorage
 from twinstore.storage.module import ModuleStorage as ModuleStorage
 from twinstore.storage.module import SessionFactory as SessionFactory
 
@@ -273,6 +275,8 @@ __all__: list[str] = [
     "Count",
     "Count32",
     "Cutoffs",
+    "DataSession",
+    "DataStorage",
     "Days",
     "Derived",
     "DigestSet",
