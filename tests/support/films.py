@@ -62,6 +62,7 @@ class Showing(CanonicalModel):
 
     id: Id
     film_id: Id
+    hall: Name
     ends_at: Timestamp
 
 

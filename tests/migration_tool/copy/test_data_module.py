@@ -45,8 +45,8 @@ FILMS: Final[list[Document]] = [
     for number in range(1, 8)
 ]
 SHOWINGS: Final[list[Document]] = [
-    {"_id": "ended", "filmId": "film-1", "endsAt": NOW - timedelta(hours=1)},
-    {"_id": "later", "filmId": "film-1", "endsAt": NOW + timedelta(hours=1)},
+    {"_id": "ended", "filmId": "film-1", "hall": "A", "endsAt": NOW - timedelta(hours=1)},
+    {"_id": "later", "filmId": "film-1", "hall": "A", "endsAt": NOW + timedelta(hours=1)},
 ]
 VISITS: Final[list[Document]] = [
     {"_id": "new", "page": "/", "seenAt": NOW + timedelta(hours=1)},
