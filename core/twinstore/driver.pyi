@@ -143,6 +143,7 @@ from twinstore.catalog.entity import Module as Module
 from twinstore.catalog.entity import Parent as Parent
 from twinstore.catalog.entity import Release as Release
 from twinstore.catalog.entity import Retention as Retention
+from twinstore.catalog.entity import RetentionUnit as RetentionUnit
 from twinstore.catalog.entity import is_present as is_present
 from twinstore.catalog.indexes import EVERYWHERE as EVERYWHERE
 from twinstore.catalog.indexes import Index as Index
@@ -312,6 +313,7 @@ from twinstore.plugins.options import ConfigPath as ConfigPath
 from twinstore.plugins.options import Days as Days
 from twinstore.plugins.options import ModuleOptions as ModuleOptions
 from twinstore.plugins.options import ModuleSettings as ModuleSettings
+from twinstore.plugins.options import RetentionSeconds as RetentionSeconds
 from twinstore.plugins.options import Seconds as Seconds
 from twinstore.plugins.resources import SharedResources as SharedResources
 from twinstore.plugins.settings import BackendSettings as BackendSettings
@@ -507,6 +509,8 @@ __all__: list[str] = [
     "Renewable",
     "ReportsDefaults",
     "Retention",
+    "RetentionSeconds",
+    "RetentionUnit",
     "RetryQueues",
     "Role",
     "Row",

@@ -38,6 +38,7 @@ PARTS: Final = (
     "twinstore.plugins.checks",
     "twinstore.plugins.module_spec",
     "twinstore.storage.module",
+    "twinstore.storage.data",
 )
 
 __getattr__, __dir__ = lazy_exports(__name__, PARTS)

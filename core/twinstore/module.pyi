@@ -89,6 +89,7 @@ from twinstore.catalog.entity import Module as Module
 from twinstore.catalog.entity import Parent as Parent
 from twinstore.catalog.entity import Release as Release
 from twinstore.catalog.entity import Retention as Retention
+from twinstore.catalog.entity import RetentionUnit as RetentionUnit
 from twinstore.catalog.entity import is_present as is_present
 from twinstore.catalog.indexes import EVERYWHERE as EVERYWHERE
 from twinstore.catalog.indexes import Index as Index
@@ -227,7 +228,10 @@ from twinstore.plugins.options import ConfigPath as ConfigPath
 from twinstore.plugins.options import Days as Days
 from twinstore.plugins.options import ModuleOptions as ModuleOptions
 from twinstore.plugins.options import ModuleSettings as ModuleSettings
+from twinstore.plugins.options import RetentionSeconds as RetentionSeconds
 from twinstore.plugins.options import Seconds as Seconds
+from twinstore.storage.data import DataSession as DataSession
+from twinstore.storage.data import DataStorage as DataStorage
 from twinstore.storage.module import ModuleStorage as ModuleStorage
 from twinstore.storage.module import SessionFactory as SessionFactory
 
@@ -271,6 +275,8 @@ __all__: list[str] = [
     "Count",
     "Count32",
     "Cutoffs",
+    "DataSession",
+    "DataStorage",
     "Days",
     "Derived",
     "DigestSet",
@@ -343,6 +349,8 @@ __all__: list[str] = [
     "Repository",
     "RequiresEntry",
     "Retention",
+    "RetentionSeconds",
+    "RetentionUnit",
     "RetryQueues",
     "Row",
     "Rows",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -20,7 +21,16 @@ from twinstore.catalog.conditions import (
     NotAfter,
     OneOf,
 )
-from twinstore.catalog.entity import Derived, Entity, Layout, Marker, Module, Parent
+from twinstore.catalog.entity import (
+    Derived,
+    Entity,
+    Layout,
+    Marker,
+    Module,
+    Parent,
+    Retention,
+    RetentionUnit,
+)
 from twinstore.catalog.indexes import Index, StoreKind
 from twinstore.catalog.keys import digits, text, uuid
 from twinstore.catalog.tenancy import Tenancy
@@ -142,6 +152,69 @@ def test_a_module_has_distinguishable_entities_parents_first() -> None:
 )
 def test_a_unique_value_of_fields_that_are_always_there_is_accepted(index: Index) -> None:
     assert described(DEVICES, indexes=(index,)).indexes == (index,)
+
+
+INNER: Final = {
+    "a nested value": "spot.label",
+    "the instant of a nested value": "spot.seenAt",
+    "a list of texts": "tags",
+    "a list of numbers": "seats",
+    "what is in a list": "spots.label",
+}
+ON_DOCUMENTS: Final = frozenset({StoreKind.DOCUMENTS})
+
+
+@pytest.mark.parametrize("name", INNER.values(), ids=INNER)
+def test_an_index_may_be_about_what_is_inside_of_a_field(name: str) -> None:
+    index = Index(fields=(name,), name="inner")
+    entity = described(NOTES, indexes=(NOTES.indexes[0], index))
+    assert [item.name for item in entity.indexes if entity.is_inner(item)] == ["inner"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"fields": ("spot.town",)}, "has no field spot.town"),
+        ({"fields": ("extra.town",)}, "has no field extra.town"),
+        ({"fields": ("title.first",)}, "has no field title.first"),
+        ({"fields": ("archivedAt.year",)}, "has no field archivedAt.year"),
+        ({"fields": ("spot.details",)}, "on spot.details, which is a map with free keys; name a value in it"),
+        ({"fields": ("spot.label",), "unique": True}, "inside of a field; such an index can only find rows"),
+        ({"fields": ("tags",), "unique": True}, "inside of a field; such an index can only find rows"),
+        ({"fields": ("spot.label",), "nulls_first": True}, "such an index can only find rows"),
+        ({"fields": ("tags", "title")}, "on a list and other fields, which tables cannot have"),
+        ({"fields": ("tags", "spots.label"), "stores": ON_DOCUMENTS}, "on two lists"),
+        ({"fields": ("-tags",)}, "on a list in descending order"),
+        ({"fields": ("dueAt",), "expires": True}, "must be on its retention's field alone"),
+        ({"fields": ("closedAt", "id"), "expires": True}, "must be on its retention's field alone"),
+        ({"fields": ("id",), "where": (Equals("spot.label", "x"),)}, "has no field spot.label"),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_an_index_that_a_store_cannot_have_is_refused(changes: dict[str, Any], problem: str) -> None:
+    index = Index(**{"name": "odd", **changes})
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        described(NOTES, indexes=(*NOTES.indexes, index))
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "age"),
+    [
+        (RetentionUnit.DAYS, 2, timedelta(days=2)),
+        (RetentionUnit.SECONDS, 90, timedelta(seconds=90)),
+        (RetentionUnit.INSTANT, True, timedelta(0)),
+        *((unit, 0, None) for unit in RetentionUnit),
+    ],
+)
+def test_an_option_says_at_which_age_rows_are_due(
+    unit: RetentionUnit, value: int, age: timedelta | None
+) -> None:
+    assert unit.age(value) == age
+
+
+def test_rows_expire_by_a_timestamp() -> None:
+    with pytest.raises(ValueError, match="expires by title, which is not a timestamp"):
+        described(NOTES, retention=Retention(field="title", option="note_retention_days"))
 
 
 def test_a_required_marker_may_be_a_unique_value() -> None:

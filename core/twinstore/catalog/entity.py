@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from functools import cached_property
 from operator import attrgetter
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Generic
 from typing_extensions import TypeVar, override
 
 from twinstore.catalog.conditions import IsNull
-from twinstore.catalog.indexes import EVERYWHERE, Index, StoreKind
+from twinstore.catalog.indexes import EVERYWHERE, Index, InnerPath, StoreKind, inner_path
 from twinstore.catalog.keys import Key, KeyPart, KeyType
 from twinstore.catalog.tenancy import (
     ALL_TENANTS,
@@ -52,6 +53,7 @@ __all__ = [
     "Parent",
     "Release",
     "Retention",
+    "RetentionUnit",
     "is_present",
 ]
 
@@ -148,16 +150,39 @@ class Parent:
     field: str
 
 
+class RetentionUnit(Enum):
+    """What the option of a retention holds; 0 or ``False`` keeps all rows.
+
+    ``DAYS`` and ``SECONDS``: the age at which rows are due. ``INSTANT``: whether rows are removed at all; the
+    field itself holds the instant from which on a row is due.
+    """
+
+    DAYS = "days"
+    SECONDS = "seconds"
+    INSTANT = "instant"
+
+    def age(self, value: int) -> timedelta | None:
+        """Return the age at which rows are due by a value of the option, ``None`` if they never are."""
+        if not value:
+            return None
+        return timedelta(0) if self is RetentionUnit.INSTANT else timedelta(**{self.value: value})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """Rows whose instant in ``field`` is older than the option allows are due for removal.
 
-    ``where`` narrows it to rows that are finished.
+    Attributes:
+        field: the instant by which a row is judged.
+        option: the option of the module that says when.
+        where: narrows it to rows that are finished.
+        unit: what the option holds.
     """
 
     field: str
     option: str
     where: tuple[Condition, ...] = ()
+    unit: RetentionUnit = RetentionUnit.DAYS
 
 
 # Without slots, which leave no place for cached properties; equal by name, since functions never are.
@@ -298,6 +323,24 @@ class Entity(Generic[M_co]):
         kinds |= {derived.name: derived.kind for derived in self.derived}
         # Markers last: where a model repeats one as a field, the marker is what stores index.
         return kinds | {marker.name: marker.kind for marker in self.storage}
+
+    @cached_property
+    def inner_paths(self) -> dict[str, InnerPath]:
+        """The indexed names that lead into a field: to a value of a nested model, or members of a list."""
+        # Markers and derived fields are no part of the model, and a marker hides a field.
+        plain = self._plain_fields - {item.name for item in self.derived}
+        fields = {name: self.shapes[name] for name in plain}
+        names = {name for index in self.indexes for name in index.names}
+        found = {name: inner_path(fields, name) for name in names}
+        return {
+            name: path
+            for name, path in found.items()
+            if path is not None and (len(path.names) > 1 or path.list_depth is not None)
+        }
+
+    def is_inner(self, index: Index) -> bool:
+        """Whether an index holds what is inside of a field, so that no query of twinstore uses it."""
+        return not self.inner_paths.keys().isdisjoint(index.names)
 
     @cached_property
     def depth(self) -> int:
@@ -534,6 +577,8 @@ def problems(entity: Entity) -> Iterator[str]:
         # Two appends wait for each other because both write the parent.
         yield "is an ordered log, but names no parent that is versioned"
     yield from _problems_of_release(entity)
+    yield from problems_of_inner_indexes(entity)
+    yield from problems_of_retention(entity)
     if entity.dated is not None and (
         entity.known.get(entity.dated) is not Kind.INSTANT or not is_present(entity, entity.dated)
     ):
@@ -543,6 +588,43 @@ def problems(entity: Entity) -> Iterator[str]:
         absent = [name for name in index.names if not is_present(entity, name, index.where)]
         if absent:
             yield f"may lack {', '.join(absent)} of {index.name}; narrow it with IsPresent"
+
+
+SCALARS: Final = frozenset(
+    {Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, Kind.INSTANT, Kind.NUMBERED, Kind.NAMED}
+)
+
+
+def problems_of_inner_indexes(entity: Entity) -> Iterator[str]:
+    """Yield what no store can index inside of a field, or would index in another way than another one."""
+    for index in filter(entity.is_inner, entity.indexes):
+        paths = {name: entity.inner_paths[name] for name in index.names if name in entity.inner_paths}
+        for name, path in paths.items():
+            if path.value.kind not in SCALARS and path.list_depth != len(path.names):
+                kind = path.value.kind.value
+                yield f"has the index {index.name} on {name}, which is a {kind}; name a value in it"
+        if index.unique or index.expires or index.nulls_first or index.sparse_unless:
+            yield f"has the index {index.name} inside of a field; such an index can only find rows"
+        lists = {path.names[: path.list_depth] for path in paths.values() if path.list_depth is not None}
+        if len(lists) > 1:
+            yield f"has the index {index.name} on two lists; MongoDB indexes one of a document"
+        if lists and StoreKind.TABLES in index.stores and len(index.fields) > 1:
+            yield (
+                f"has the index {index.name} on a list and other fields, which tables cannot have; give it "
+                "stores=frozenset({StoreKind.DOCUMENTS}), and tables an index on the list alone"
+            )
+        if lists and any(descending for _, descending in index.directions):
+            yield f"has the index {index.name} on a list in descending order, which lists do not have"
+
+
+def problems_of_retention(entity: Entity) -> Iterator[str]:
+    """Yield by what rows cannot expire."""
+    retention = entity.retention
+    if retention is not None and entity.known.get(retention.field) is not Kind.INSTANT:
+        yield f"expires by {retention.field}, which is not a timestamp"
+    for index in entity.indexes:
+        if index.expires and (retention is None or index.names != (retention.field,)):
+            yield f"expires rows by the index {index.name}, which must be on its retention's field alone"
 
 
 def problems_of_module(module: Module) -> Iterator[str]:
@@ -618,7 +700,8 @@ def _named(entity: Entity) -> Iterator[str]:
     """Yield every field that a description names."""
     yield from (*entity.key, *entity.beside, *entity.narrow, *entity.filled)
     for index in entity.indexes:
-        yield from (*index.names, *(condition.field for condition in index.where))
+        yield from (name for name in index.names if name not in entity.inner_paths)
+        yield from (condition.field for condition in index.where)
     if entity.retention is not None:
         yield from (entity.retention.field, *(condition.field for condition in entity.retention.where))
     if entity.parent is not None:

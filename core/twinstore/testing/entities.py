@@ -282,6 +282,8 @@ NOTES: Final = Entity(
         ),
         Index(fields=("tenantId", "batch", "-rank", "id"), name="tenant_rank"),
         Index(fields=("closedAt", "id"), name="closed"),
+        Index(fields=("batch", "spot.label", "-spot.seenAt"), name="spot"),
+        Index(fields=("tags",), name="tags"),
     ),
     retention=Retention(
         field="closedAt", option="note_retention_days", where=(OneOf("level", ("low", "middle")),)
@@ -340,6 +342,7 @@ DEVICES: Final = Entity(
     indexes=(
         Index(fields=("serial",), name="serial", unique=True, where=(IsPresent("serial"),), noun="serial"),
         Index(fields=("tenantId", "batch", "dueAt", "id"), name="tenant_due"),
+        Index(fields=("spots.label",), name="spots"),
     ),
     versioned=True,
 )
@@ -435,19 +438,12 @@ KIT: Final = Module(
 )
 
 
-def itself(access: Access) -> Access:
-    """Return the access, which acts as the repositories of this module."""
-    return access
-
-
 def by_access(module: ModuleSpec[object]) -> ModuleSpec[Access]:
     """Return a module that hands out the access in place of its repositories."""
-    return ModuleSpec(catalog=module.catalog, repositories=itself, title=module.title, package=module.package)
+    return ModuleSpec(catalog=module.catalog, title=module.title, package=module.package)
 
 
-MODULE: Final[ModuleSpec[Access]] = ModuleSpec(
-    catalog=KIT, repositories=itself, title="Kit", package="twinstore.testing"
-)
+MODULE: Final[ModuleSpec[Access]] = ModuleSpec(catalog=KIT, title="Kit", package="twinstore.testing")
 """The module as a driver opens it; it has no migrations, its tables follow from the description."""
 
 

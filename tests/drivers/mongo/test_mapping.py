@@ -23,6 +23,7 @@ from bson import (
 )
 from bson.codec_options import CodecOptions, DatetimeConversion
 
+from tests.support.films import MODULE as FILMS
 from tests.support.releases import mongo_collections
 from twinstore.catalog.conditions import AtLeast, Equals, IsNull, IsPresent, OneOf
 from twinstore.catalog.entity import Entity, Module
@@ -331,12 +332,22 @@ def test_a_new_entity_is_proposed_whole_and_a_new_index_alone() -> None:
     }
 
 
-def test_a_proposed_step_leaves_nothing_to_propose() -> None:
-    text = proposed_step(KIT, ())
+@pytest.mark.parametrize("module", [KIT, FILMS.catalog], ids=lambda module: module.name)
+def test_a_proposed_step_leaves_nothing_to_propose(module: Module) -> None:
+    text = proposed_step(module, ())
     assert text is not None
-    step = parse_step("001_kit", text.encode())
-    assert step.collections == collection_specs(KIT)
-    assert proposed_step(KIT, (step,)) is None
+    step = parse_step("001_all", text.encode())
+    assert step.collections == collection_specs(module)
+    assert proposed_step(module, (step,)) is None
+
+
+def test_an_age_in_another_unit_is_named_as_another_index() -> None:
+    text = proposed_step(FILMS.catalog, ())
+    assert text is not None
+    days = parse_step("001_films", text.replace(', "retentionUnit": "seconds"', "").encode())
+    assert list(contradictions(FILMS.catalog, (days,))) == [
+        "The index visits.ix_seenAt of a shipped step differs from the description."
+    ]
 
 
 def test_a_shipped_index_that_the_description_wants_otherwise_is_named() -> None:

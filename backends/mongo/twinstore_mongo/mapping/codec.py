@@ -351,7 +351,7 @@ class Readings:
     def __init__(self, entity: Entity, names: Mapping[str, str]) -> None:
         self._tenant = entity.tenant_field
         self._names = names
-        indexes = document_indexes(entity)
+        indexes = [index for index in document_indexes(entity) if not entity.is_inner(index)]
         key = Path(tuple((name, False) for name in entity.key), unique=True)
         self._paths = (key, *(Path(index.directions, index.where, index.unique) for index in indexes))
         self._partial = frozenset(condition for index in indexes for condition in index.where)

@@ -28,7 +28,7 @@ from twinstore.catalog.conditions import (
     NotAfter,
     OneOf,
 )
-from twinstore.catalog.entity import Layout
+from twinstore.catalog.entity import Layout, RetentionUnit
 from twinstore.catalog.indexes import StoreKind
 from twinstore.models.shapes import is_whole
 
@@ -124,21 +124,29 @@ def key_index(entity: Entity) -> IndexSpec | None:
 def index_spec(entity: Entity, index: Index) -> IndexSpec:
     """Return one described index as the server gets it; its ``document_name`` replaces the default name."""
     names = stored_names(entity)
-    fields = [names[name] for name in index.names]
+    fields = [names.get(name) or stored_path(entity, names, name) for name in index.names]
     directions = [-1 if descending else 1 for _, descending in index.directions]
-    retention = entity.retention.option if index.expires and entity.retention is not None else None
+    retention = entity.retention if index.expires else None
     return IndexSpec(
         name=index.document_name or _index_name(fields, unique=index.unique),
         key=tuple(zip(fields, directions, strict=True)),
         unique=index.unique,
         partial={names[item.field]: _partial(item) for item in index.where},
-        retention=retention,
+        retention=None if retention is None else retention.option,
+        unit=RetentionUnit.DAYS if retention is None else retention.unit,
         sparse_unless=index.sparse_unless,
     )
 
 
+def stored_path(entity: Entity, names: Mapping[str, str], path: str) -> str:
+    """Return the stored path of a value inside of a field; nested models keep their wire names."""
+    first, *rest = entity.inner_paths[path].names
+    return ".".join((names[first], *rest))
+
+
 def _index_name(fields: Iterable[str], *, unique: bool) -> str:
-    return "_".join(("ux" if unique else "ix", *fields))
+    # Reports write the name behind that of the collection and a dot.
+    return "_".join(("ux" if unique else "ix", *fields)).replace(".", "_")
 
 
 def _partial(condition: Condition) -> object:
@@ -172,15 +180,13 @@ COMPARISONS: Final[Mapping[type[Condition], str]] = {
 }
 
 
-SECONDS_PER_DAY: Final = 86_400
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSpec:
     """One index as the steps want it.
 
     Attributes:
-        retention: the option of the module that says after how many days rows expire, where one does.
+        retention: the option of the module that says when rows expire, where one does.
+        unit: what that option holds.
         sparse_unless: the option of the module that, while off, keeps rows without the first field out.
     """
 
@@ -189,6 +195,7 @@ class IndexSpec:
     unique: bool = False
     partial: Mapping[str, Any] = field(default_factory=dict)
     retention: str | None = None
+    unit: RetentionUnit = RetentionUnit.DAYS
     sparse_unless: str | None = None
 
     @classmethod
@@ -200,6 +207,7 @@ class IndexSpec:
             unique=content.get("unique", False),
             partial=content.get("partialFilterExpression", {}),
             retention=content.get("retention"),
+            unit=RetentionUnit(content.get("retentionUnit", RetentionUnit.DAYS.value)),
             sparse_unless=content.get("sparseUnless"),
         )
 
@@ -210,6 +218,7 @@ class IndexSpec:
             "unique": self.unique,
             "partialFilterExpression": dict(self.partial),
             "retention": self.retention,
+            "retentionUnit": "" if self.unit is RetentionUnit.DAYS else self.unit.value,
             "sparseUnless": self.sparse_unless,
         }
         return content | {name: value for name, value in optional.items() if value}
@@ -223,9 +232,9 @@ class IndexSpec:
             options["partialFilterExpression"] = dict(self.partial)
         if self.sparse_unless and not getattr(module, self.sparse_unless):
             options["sparse"] = True
-        days = getattr(module, self.retention) if self.retention else 0
-        if days and server_ttl:
-            options["expireAfterSeconds"] = days * SECONDS_PER_DAY
+        age = self.unit.age(getattr(module, self.retention)) if self.retention else None
+        if age is not None and server_ttl:
+            options["expireAfterSeconds"] = int(age.total_seconds())
         return options
 
 

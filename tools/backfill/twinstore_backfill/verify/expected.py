@@ -49,6 +49,8 @@ MISSING: Final = object()
 LONGEST_INSTANT: Final = len("2025-10-26T14:05:00.123+00:00")
 OTHER: Final = "normalised"
 DEFAULT: Final = "default_for_absent"
+# The places of members of lists in a path.
+MEMBERS: Final = re.compile(r"\[\d+\]")
 # A value that the source repeats or derives in addition to the content of a row contradicts it. A copy uses
 # the content; the lists of the source use the contradicting value.
 CONTRADICTION: Final = "beside"
@@ -92,7 +94,16 @@ def queried_fields(entity: Entity) -> frozenset[str]:
 
 def is_harmless(change: Change, fields: frozenset[str]) -> bool:
     """Whether both stores still answer alike; ``fields`` are those of :func:`queried_fields`."""
-    return change.approved or (change.kind not in UNNAMED and change.field not in fields)
+    return change.approved or (change.kind not in UNNAMED and not is_queried(change, fields))
+
+
+def is_queried(change: Change, fields: frozenset[str]) -> bool:
+    """Whether a change is in a field, or on the way to or below an indexed path such as ``address.city``."""
+    if change.field in fields:
+        return True
+    place = f"{MEMBERS.sub('', change.path.partition('.')[2])}."
+    paths = (f"{name}." for name in fields if "." in name)
+    return any(path.startswith(place) or place.startswith(path) for path in paths)
 
 
 def changes(given: Mapping[str, object], stored: Mapping[str, object]) -> Iterator[Change]:
