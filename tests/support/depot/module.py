@@ -1,4 +1,4 @@
-"""The depot as a module: the entities of the kit with generated ids, reached by the access itself."""
+"""The depot as a module: the entities of the kit with ids of other forms, reached by the access itself."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.storage.module import ModuleStorage
 from twinstore.testing.entities import PARCELS as KIT_PARCELS
 from twinstore.testing.entities import SCANS as KIT_SCANS
+from twinstore.testing.entities import STUBS as KIT_STUBS
+from twinstore.testing.entities import TICKETS as KIT_TICKETS
 
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access
     from twinstore.catalog.entity import Entity
-    from twinstore.testing.entities import Parcel, Scan
+    from twinstore.testing.entities import Parcel, Scan, Stub, Ticket
 
 NAME: Final = "depot"
 PARCELS: Final[Entity[Parcel]] = replace(KIT_PARCELS, module=NAME)
 SCANS: Final[Entity[Scan]] = replace(KIT_SCANS, module=NAME, parent=Parent(entity=PARCELS, field="parcelId"))
+TICKETS: Final[Entity[Ticket]] = replace(KIT_TICKETS, module=NAME)
+STUBS: Final[Entity[Stub]] = replace(KIT_STUBS, module=NAME, parent=Parent(entity=TICKETS, field="ticket"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class DepotStorage(ModuleStorage[Repositories, Repositories]):
 
 
 MODULE: Final = ModuleSpec(
-    catalog=Module(name=NAME, entities=(PARCELS, SCANS)),
+    catalog=Module(name=NAME, entities=(PARCELS, SCANS, TICKETS, STUBS)),
     repositories=Repositories,
     title="Depot",
     package="tests.support.depot",
