@@ -607,7 +607,7 @@ def is_path(name: str) -> bool:
 def problems_of_stored_names(entity: Entity) -> Iterator[str]:
     """Yield which names of fields no store holds, which documents use already, and which no query reaches."""
     for wire in dict.fromkeys(names_in(entity.model)):
-        if not is_storable(wire):
+        if not wire or "\0" in wire:
             yield f"has a field with the name {wire!r}; use a text that is not empty and has no U+0000"
     for name, setting in made_names(entity):
         if name in entity.shapes:
@@ -629,11 +629,6 @@ def names_in(model: type[CanonicalModel]) -> Iterator[str]:
             if value.kind is Kind.OBJECT:
                 yield from names_in(value.model)
             value = value.item
-
-
-def is_storable(name: str) -> bool:
-    """Whether every store holds a value under a name."""
-    return bool(name) and "\0" not in name and name.encode(errors="ignore").decode() == name
 
 
 def made_names(entity: Entity) -> Iterator[tuple[str, str]]:
