@@ -37,6 +37,7 @@ from twinstore.models.shapes import FieldShape, Kind, instant_paths, is_whole, s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from twinstore.catalog.conditions import Condition
     from twinstore.catalog.row import Row
@@ -620,14 +621,14 @@ def problems_of_stored_names(entity: Entity) -> Iterator[str]:
         )
 
 
-def names_in(model: type[CanonicalModel]) -> Iterator[str]:
-    """Yield the wire names of a model and of the models inside it."""
-    for shape in shapes_of(model):
+def names_in(model: type[CanonicalModel], known: AbstractSet[type] = frozenset()) -> Iterator[str]:
+    """Yield the wire names of a model and of the models inside it; a ``known`` one holds itself."""
+    for shape in () if model in known else shapes_of(model):
         yield shape.wire
         value: ValueShape | None = shape.value
         while value is not None:
             if value.kind is Kind.OBJECT:
-                yield from names_in(value.model)
+                yield from names_in(value.model, {*known, model})
             value = value.item
 
 

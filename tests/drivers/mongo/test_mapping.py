@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import bson
 import pytest
@@ -22,6 +22,7 @@ from bson import (
     Timestamp,
 )
 from bson.codec_options import CodecOptions, DatetimeConversion
+from pydantic import Field
 
 from tests.support.releases import mongo_collections
 from twinstore.catalog.conditions import AtLeast, Equals, IsNull, IsPresent, OneOf
@@ -30,6 +31,8 @@ from twinstore.catalog.indexes import Index
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DocumentDecodeError
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import FreeObject
 from twinstore.models.shapes import instant_paths
 from twinstore.plugins.options import ModuleOptions
 from twinstore.scheduler.catalog import (
@@ -59,6 +62,7 @@ from twinstore.testing.entities import (
     SCANS,
     STUBS,
     TICKETS,
+    Ticket,
 )
 from twinstore.testing.scheduler.builders import (
     make_audit_record,
@@ -219,6 +223,30 @@ def test_fields_under_any_name_are_read_and_all_others_with_an_underscore_are_st
     assert codec.decode(document | {"_other": 1}) == row
     with pytest.raises(DocumentDecodeError, match="_other"):
         codec.decode(document | {"_other": 1}, for_copy=True)
+
+
+class Pointer(CanonicalModel):
+    """A reference as other programs store it, described field by field."""
+
+    collection: Annotated[str, Field(alias="$ref")]
+    key: Annotated[str, Field(alias="$id")]
+    labels: FreeObject = Field(default_factory=dict)
+
+
+class Pointing(Ticket):
+    """A row with references."""
+
+    owner: Pointer
+    more: tuple[Pointer, ...] = ()
+
+
+def test_an_object_that_is_described_as_a_reference_is_read_by_its_fields() -> None:
+    codec = codec_of(replace(TICKETS, model=Pointing))
+    pointer = Pointer(collection="users", key="u-1", labels={"a": {"$ref": "b", "$id": 1}})
+    row = Row(Pointing(**dict(TICKET.row(DATASET).model), owner=pointer, more=(pointer, pointer)))
+    document = bson.decode(bson.encode(codec.encode(row)))
+    assert type(document["owner"]) is DBRef
+    assert codec.decode(converted(document)) == row
 
 
 def test_every_field_that_starts_with_an_underscore_is_stripped() -> None:

@@ -234,7 +234,7 @@ class CollectionScan:
     def key_of_id(self, identity: object) -> Key | None:
         """Return the key that an ``_id`` is; the server holds numbers of several types to be equal."""
         parts = self.form.key_in_id
-        held = identity if len(parts) > 1 else {parts[0]: identity}
+        held = identity if len(parts) > 1 else dict.fromkeys(parts, identity)
         if not isinstance(held, dict) or (*held,) != parts:
             return None
         key = tuple(
@@ -385,7 +385,7 @@ class StoredForm:
 
     def _add_parts(self, document: Document, identity: Any) -> None:  # noqa: ANN401  # any stored value
         """Put the parts of a key that is the id under their names; any other id is shown under a mark."""
-        held = identity if len(self.key_in_id) > 1 else {self.key_in_id[0]: identity}
+        held = identity if len(self.key_in_id) > 1 else dict.fromkeys(self.key_in_id, identity)
         if type(held) is not dict or (*held,) != self.key_in_id or self._repeats(document):
             document[ID] = marked("id", plain(identity))
             return
