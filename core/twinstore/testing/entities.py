@@ -273,7 +273,7 @@ class Ticket(CanonicalModel):
     revision: Annotated[Int64, Field(alias="__v")] = 0
     kind: Annotated[OptionalText, Field(alias="_class")] = None
     seat_row: Annotated[OptionalText, Field(alias="seat_row")] = None
-    remark: Annotated[OptionalText, Field(alias='its "remark"')] = None
+    remark: Annotated[OptionalText, Field(alias='it\'s "50%"')] = None
     price: Annotated[Int64, Field(alias="$price")] = 0
     place: Annotated[OptionalText, Field(alias="hall.place")] = None
     fares: Annotated[tuple[Fare, ...], Field(alias="_fares")] = ()

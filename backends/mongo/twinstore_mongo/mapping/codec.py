@@ -176,7 +176,11 @@ class Codec(Generic[M]):
     def identity(self, key: Key) -> object:
         """Return the ``_id`` that holds a key as it is."""
         named = zip(self.entity.key, key, strict=True)
-        parts = {name: Int64(value) if name in self.longs else value for name, value in named}
+        # A value of another type finds nothing.
+        parts = {
+            name: Int64(value) if type(value) is int and name in self.longs else value
+            for name, value in named
+        }
         return parts if id_parts(self.entity) else parts[self.entity.key[0]]
 
     def place(self, key: Key) -> Document:

@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS depot.tickets (
     __v BIGINT NOT NULL,
     _class TEXT COLLATE "C",
     seat_row TEXT COLLATE "C",
-    its__remark_ TEXT COLLATE "C",
+    it_s__50__ TEXT COLLATE "C",
     _price BIGINT NOT NULL,
     hall_place TEXT COLLATE "C",
     _fares JSONB NOT NULL,
