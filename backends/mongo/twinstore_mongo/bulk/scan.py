@@ -393,7 +393,7 @@ class StoredForm:
             document[name] = plain(long_of(value) if name in self.longs else value)
 
     def _repeats(self, stored: Mapping[str, Any]) -> bool:
-        return any(stored.get(name) is not None for name in self.key_in_id)
+        return any(name in stored for name in self.key_in_id)
 
     def problem(self, stored: Mapping[str, Any], key: Key | None) -> str | None:
         """Return why a document whose ``_id`` is the key has none, or two."""

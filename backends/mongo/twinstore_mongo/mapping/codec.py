@@ -277,7 +277,7 @@ class Codec(Generic[M]):
         }
         self.restore_maps(values)
         if self.entity.key_as_id:
-            self._add_key(values, document.get(ID))
+            self._add_key(values, document)
         elif self._identity is not None:
             key = document.get(ID)
             if values.setdefault(self._identity, key) != key:
@@ -286,13 +286,13 @@ class Codec(Generic[M]):
                 del values[self._identity]
         return values
 
-    def _add_key(self, values: Document, identity: object) -> None:
+    def _add_key(self, values: Document, document: Mapping[str, Any]) -> None:
         """Add the key that ``_id`` holds as it is, under the names of its fields."""
-        key = parts_in(self.entity, identity)
+        key = parts_in(self.entity, document.get(ID))
         if not self.entity.admits_key(key):
-            raise self.bad(identity, problem_of_id(self.entity, identity))
-        if any(name in values for name in self.entity.key):
-            raise self.bad(identity, "it holds its key in its _id and next to it")
+            raise self.bad(self.readable_key(document), problem_of_id(self.entity, document.get(ID)))
+        if any(name in document for name in self.entity.key):
+            raise self.bad(self.readable_key(document), "it holds its key in its _id and next to it")
         values.update(zip(self.entity.key, key, strict=True))
 
     def _storage(self, document: Mapping[str, Any]) -> dict[str, object]:
