@@ -64,11 +64,7 @@ EXAMPLES = [
     )
     if isinstance(program_of(item.entity), Program) and item.drawn is not None
 ]
-FACTORIES = [
-    item
-    for item in ROW_FACTORIES
-    if isinstance(program_of(item.entity), Program) and not item.entity.key_as_id
-]
+FACTORIES = [item for item in ROW_FACTORIES if isinstance(program_of(item.entity), Program)]
 TENANT = "acme"
 
 

@@ -419,8 +419,6 @@ def documents_of(
     """Return how native code reads the documents of a program, ``None`` where it cannot."""
     entity = program.entity
     codec = codec_of(entity)
-    if entity.key_as_id or entity.has_free_names:
-        return None
     slots = [
         StoredSlot(
             "" if codec.names[slot.name] == ID else codec.names[slot.name],
