@@ -57,10 +57,10 @@ def marker_names(entity: Entity) -> dict[str, str]:
 
 def condition(entity: Entity, key: Key) -> Document:
     """Return the filter of one document."""
-    if entity.key_as_id and len(key) > 1:
-        return {"_id": dict(zip(entity.key, key, strict=True))}
-    if entity.document_id == entity.key[0]:
+    if entity.document_id in entity.key:
         return {"_id": key[0]}
+    if entity.key_as_id:
+        return {"_id": dict(zip(entity.key, key, strict=True))}
     derived = {item.name: f"_{item.name}" for item in entity.derived}
     return dict(zip([derived.get(name, name) for name in entity.key], key, strict=True))
 
