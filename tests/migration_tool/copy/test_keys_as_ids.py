@@ -136,8 +136,8 @@ PLANTED: Final[tuple[tuple[str, Document, str], ...]] = (
     ("tickets", ticket(9, _fares=[{"$amount": 1}, {"$amount": 2**40, "paid.at": WHEN}]), "doc._fares"),
     ("tickets", {**ticket(10, _class=None), "_id": 10}, "doc._class"),
     ("tickets", ticket(float(-(2**40))), "doc.number"),
-    ("stubs", stub({"ticket": 9.0, "gate": "A"}), "doc.ticket"),
-    ("stubs", stub(key_of("B", 9), amount=Int64(8)), "doc.amount"),
+    ("stubs", stub({"ticket": 9.0, "gate": "A"}, _version=Int64(1)), "doc.ticket"),
+    ("stubs", stub(key_of("B", 9), amount=Int64(8), _version=Int64(1)), "doc.amount"),
 )
 
 
