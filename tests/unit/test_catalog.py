@@ -384,9 +384,9 @@ def test_a_key_that_cannot_be_the_id_is_refused(
         replace(entity, **changes)
 
 
-def named(alias: str) -> type[CanonicalModel]:
+def named(alias: str) -> type[Ticket]:
     """Return the model of a ticket with a further field that is stored under some name."""
-    found: type[CanonicalModel] = pydantic.create_model(
+    found: type[Ticket] = pydantic.create_model(
         "Named", __base__=Ticket, more=(Annotated[str, Field(alias=alias)], "")
     )
     return found

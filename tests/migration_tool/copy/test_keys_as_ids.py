@@ -168,7 +168,7 @@ def test_planted_differences_are_found_where_they_are_and_overwritten(
     assert (report["verdict"], counts["missing"], counts["extra"]) == ("FAIL", 1, 1)
 
 
-WARTS: Final = {
+WARTS: Final[dict[str, dict[Any, str]]] = {
     "tickets": {
         7.5: "its _id is not an integer of 64 bits",
         "7": "its _id is not an integer of 64 bits",

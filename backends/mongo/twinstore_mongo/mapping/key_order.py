@@ -185,9 +185,9 @@ def _keys_at(
 def keys_from(codec: Codec[Any], lower: Key | None) -> dict[str, Any]:
     """Return what a query needs to read keys alone, in their order, from one on, that one included."""
     order, types = order_of(codec.key), [part.type for part in codec.entity.key_parts]
-    if id_parts(codec.entity):
-        first, beyond = {ID: FIRST_DOCUMENT}, {ID: BEYOND_DOCUMENTS}
-    else:
+    first: Document = {ID: FIRST_DOCUMENT}
+    beyond: Document = {ID: BEYOND_DOCUMENTS}
+    if not id_parts(codec.entity):
         first = dict(zip(codec.key, (FIRST[kind] for kind in types), strict=True))
         beyond = dict(zip(codec.key, (BEYOND[kind] for kind in types), strict=True))
     # A filter would compare texts with texts only; min and max cut the index across types, and need a hint.
