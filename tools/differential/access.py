@@ -46,6 +46,8 @@ from twinstore.testing.entities import (
     PARTS,
     PLACES,
     SCANS,
+    STUBS,
+    TICKETS,
     Level,
     Spot,
 )
@@ -106,6 +108,13 @@ VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
     COUNTERS.name: {"amount": (0, 1, -1), "holder": (None, "w")},
     PARCELS.name: {"label": (None, "l1", "l2"), "amount": (0, 1), "checked_at": INSTANTS},
     SCANS.name: {"message": ("m", "m", "n")},
+    TICKETS.name: {
+        "price": (0, 1, 2**40),
+        "place": (None, "left"),
+        "updated_at": INSTANTS,
+        "revision": (0, 1),
+    },
+    STUBS.name: {"amount": (0, 1), "checked_at": INSTANTS},
 }
 MARKERS: Final[Mapping[str, Sequence[Mapping[str, object]]]] = {
     NOTES.name: ({}, {}, {"archivedAt": at(1), "archivedBy": "ada", "revision": 3}),
@@ -141,6 +150,8 @@ CONDITIONS: Final[Mapping[str, Sequence[Condition]]] = {
     COUNTERS.name: (AtLeast("amount", 0), IsNull("holder")),
     PARCELS.name: (Equals("label", "l1"), AtLeast("amount", 1), IsNull("checkedAt")),
     SCANS.name: (AtLeast("sequence", 2), Equals("message", "m")),
+    TICKETS.name: (AtLeast("__v", 1), IsNull("_updatedAt"), AtLeast("number", 0)),
+    STUBS.name: (AtLeast("amount", 1), AtLeast("ticket", 0), IsPresent("checkedAt")),
 }
 ORDERS: Final[Mapping[str, Sequence[SortKey]]] = {
     NOTES.name: (
@@ -153,6 +164,8 @@ ORDERS: Final[Mapping[str, Sequence[SortKey]]] = {
     PARTS.name: (SortKey("amount", number=True),),
     COUNTERS.name: (SortKey("amount", descending=True, number=True),),
     PARCELS.name: (SortKey("amount", number=True),),
+    TICKETS.name: (SortKey("_updatedAt", time=True, nullable=True), SortKey("__v", number=True)),
+    STUBS.name: (SortKey("amount", number=True), SortKey("checkedAt", time=True, nullable=True)),
 }
 COUNTED: Final[Mapping[str, Sequence[str]]] = {
     NOTES.name: ("level", "holder", "urgent", "rank", "archivedBy"),
@@ -165,6 +178,8 @@ COUNTED: Final[Mapping[str, Sequence[str]]] = {
     COUNTERS.name: ("holder",),
     PARCELS.name: ("label", "amount"),
     SCANS.name: ("message",),
+    TICKETS.name: ("__v", "_class", "number"),
+    STUBS.name: ("amount", "gate"),
 }
 MARKED: Final[Mapping[str, Sequence[FieldUpdates]]] = {
     NOTES.name: (
@@ -178,6 +193,8 @@ MARKED: Final[Mapping[str, Sequence[FieldUpdates]]] = {
     PARTS.name: ({"amount": Add(2), "checkedAt": at(0)},),
     COUNTERS.name: ({"amount": Add(1), "holder": "w"}, {"holder": UNSET}),
     PARCELS.name: ({"amount": Add(1)}, {"label": UNSET, "checkedAt": at(4)}),
+    TICKETS.name: ({"__v": Add(1), "_updatedAt": at(4)}, {"$price": Add(1), "hall.place": UNSET}),
+    STUBS.name: ({"amount": Add(1)}, {"checkedAt": UNSET}),
 }
 UNIQUES: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
     NOTES.name: tuple((OURS.id, BATCH, title) for title in ("t1", "t2", "t3")),
@@ -187,7 +204,7 @@ UNIQUES: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
 ENTITIES: Final[tuple[Entity[Any], ...]] = (
     *([NOTES] * 4),
     *([DEVICES] * 4),
-    *([PLACES, PARTS, LINES, ENTRIES, EVENTS, COUNTERS, PARCELS, SCANS] * 2),
+    *([PLACES, PARTS, LINES, ENTRIES, EVENTS, COUNTERS, PARCELS, SCANS, TICKETS, STUBS] * 2),
 )
 CHANGEABLE: Final = tuple(entity for entity in ENTITIES if not entity.append_only)
 LOGS: Final = (ENTRIES, LINES, EVENTS, SCANS)

@@ -38,9 +38,11 @@ from twinstore.models.shapes import FieldShape, Kind, instant_paths, is_whole, s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from twinstore.catalog.conditions import Condition
     from twinstore.catalog.row import Row
+    from twinstore.models.shapes import ValueShape
 
 __all__ = [
     "NAME",
@@ -228,6 +230,8 @@ class Entity(Generic[M_co]):
         own_id: the field that is ``_id`` in documents where the key is another field that follows from it.
         generated_id: whether documents have a generated ``ObjectId`` as ``_id``, which is not part of the
             key; the fields of the key are stored under their own names, and a unique index finds a row.
+        key_as_id: whether ``_id`` in documents holds a key of a number or of several parts as it is: the
+            number, or a document with one name a part, in order. Otherwise ``_id`` joins it to a text.
         collection: name of the collection; default: ``name``.
         collection_setting: the setting of the driver that may replace the name of the collection.
     """
@@ -260,6 +264,7 @@ class Entity(Generic[M_co]):
     sequence: str | None = None
     own_id: str | None = None
     generated_id: bool = False
+    key_as_id: bool = False
     collection: str = ""
     collection_setting: str | None = None
 
@@ -352,7 +357,7 @@ class Entity(Generic[M_co]):
         """The names by which lists filter, sort and count: those that have a column in either layout."""
         everywhere = {derived.name for derived in self.derived if derived.stores == EVERYWHERE}
         if self.layout is Layout.COLUMNS:
-            return frozenset({*self.shapes, *self.markers, *everywhere})
+            return frozenset({*self.shapes, *self.markers, *everywhere}) - self.unpathed
         column_names = {*self.key, *self.beside, *self.markers, *everywhere}
         return frozenset(column_names if self.tenant_field is None else {*column_names, self.tenant_field})
 
@@ -388,8 +393,20 @@ class Entity(Generic[M_co]):
 
     @cached_property
     def document_id(self) -> str | None:
-        """The one field that is ``_id`` in documents; ``None`` where that joins the key, or is generated."""
+        """The one field that is ``_id`` in documents; ``None`` where that has several, or is generated."""
+        if self.key_as_id and len(self.key) == 1:
+            return self.key[0]
         return None if self.generated_id else self.own_id or self.single_key
+
+    @cached_property
+    def has_free_names(self) -> bool:
+        """Whether a field, also of a nested model, has another name than letters, digits and ``_`` inside."""
+        return not all(map(WIRE_NAME.fullmatch, names_in(self.model)))
+
+    @cached_property
+    def unpathed(self) -> frozenset[str]:
+        """The fields of the model that no path of a document leads to; no query may name them."""
+        return frozenset(wire for wire in self.shapes if not is_path(wire))
 
     @cached_property
     def key_in_payload(self) -> str | None:
@@ -564,6 +581,7 @@ def problems(entity: Entity) -> Iterator[str]:
     ]
     if wide:
         yield f"holds {', '.join(wide)} in 32 bits, which is neither an integer nor a list of integers"
+    yield from problems_of_stored_names(entity)
     yield from problems_of_forms(entity)
     yield from _problems_of_parent(entity)
     for derived in entity.derived:
@@ -660,6 +678,57 @@ def _problems_of_names(entity: Entity) -> Iterator[str]:
             yield f"has {count} indexes with the name {name} for {store.value}"
 
 
+# What native code knows, and aliases that follow the convention are.
+WIRE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+def is_path(name: str) -> bool:
+    """Whether a query of documents can name a field as a path: no dot, and no dollar sign in front."""
+    return "." not in name and not name.startswith("$")
+
+
+def problems_of_stored_names(entity: Entity) -> Iterator[str]:
+    """Yield which names of fields no store holds, which documents use already, and which no query reaches."""
+    for wire in dict.fromkeys(names_in(entity.model)):
+        if not wire or "\0" in wire:
+            yield f"has a field with the name {wire!r}; use a text that is not empty and has no U+0000"
+    for name, setting in made_names(entity):
+        if name in entity.shapes:
+            yield f"has the field {name}, but documents need that name themselves; {setting}"
+    used = [*_named(entity, columns=False), entity.dated]
+    if found := sorted({name for name in used if name in entity.unpathed}):
+        yield (
+            f"uses {', '.join(map(repr, found))} as a key, index, condition or repeated field, but documents "
+            "have no path to a name with a dot, or with a dollar sign in front"
+        )
+
+
+def names_in(model: type[CanonicalModel], known: AbstractSet[type] = frozenset()) -> Iterator[str]:
+    """Yield the wire names of a model and of the models inside it; a ``known`` one holds itself."""
+    for shape in () if model in known else shapes_of(model):
+        yield shape.wire
+        value: ValueShape | None = shape.value
+        while value is not None:
+            if value.kind is Kind.OBJECT:
+                yield from names_in(value.model, {*known, model})
+            value = value.item
+
+
+def made_names(entity: Entity) -> Iterator[tuple[str, str]]:
+    """Yield the names that documents of an entity use themselves, each with what frees it."""
+    yield "_id", "it is the key or joins it, so give the field another alias"
+    for part in entity.key:
+        yield f"_id.{part}", "it is a part of the key, so give the field another alias"
+    if entity.versioned:
+        yield "_version", "set versioned to False, or give the field another alias"
+    for marker in entity.storage:
+        if not marker.plain:
+            yield f"_{marker.name}", f"make the marker {marker.name} plain, or rename it"
+    for derived in entity.derived:
+        if StoreKind.DOCUMENTS in derived.stores:
+            yield f"_{derived.name}", f"keep the derived field {derived.name} to tables, or rename it"
+
+
 def _problems_of_parent(entity: Entity) -> Iterator[str]:
     if entity.parent is None:
         if entity.tenancy.kind is TenancyKind.PARENT:
@@ -696,9 +765,11 @@ def _problems_of_release(entity: Entity) -> Iterator[str]:
             yield f"keeps {key!r} apart, which is not a key of it"
 
 
-def _named(entity: Entity) -> Iterator[str]:
-    """Yield every field that a description names."""
-    yield from (*entity.key, *entity.beside, *entity.narrow, *entity.filled)
+def _named(entity: Entity, *, columns: bool = True) -> Iterator[str]:
+    """Yield every field that a description names; those that matter to columns alone only on request."""
+    yield from (*entity.key, *entity.beside)
+    if columns:
+        yield from (*entity.narrow, *entity.filled, *entity.columns)
     for index in entity.indexes:
         yield from (name for name in index.names if name not in entity.inner_paths)
         yield from (condition.field for condition in index.where)
@@ -706,7 +777,6 @@ def _named(entity: Entity) -> Iterator[str]:
         yield from (entity.retention.field, *(condition.field for condition in entity.retention.where))
     if entity.parent is not None:
         yield entity.parent.field
-    yield from entity.columns
     yield from (name for name in (entity.tenancy.field, entity.sequence, entity.own_id) if name is not None)
 
 
@@ -727,6 +797,7 @@ def problems_of_forms(entity: Entity) -> Iterator[str]:
     yield from problems_of_key(entity)
     yield from problems_of_own_id(entity)
     yield from problems_of_generated_id(entity)
+    yield from problems_of_key_as_id(entity)
     yield from problems_of_assigned(entity)
     yield from problems_of_derived(entity)
     for name, number in Counter(entity.columns.values()).items():
@@ -802,6 +873,20 @@ def problems_of_generated_id(entity: Entity) -> Iterator[str]:
             f"has a generated id and the key {', '.join(hidden)}, which is not a field of its model; "
             "programs that know documents by a generated id find them by other fields"
         )
+
+
+def problems_of_key_as_id(entity: Entity) -> Iterator[str]:
+    """Yield what contradicts a key that is stored as ``_id`` as it is."""
+    if not entity.key_as_id:
+        return
+    key = ", ".join(entity.key)
+    if entity.generated_id or entity.own_id is not None or entity.derived_key is not None:
+        yield f"has the key {key} as its id and another id, but documents have one _id; leave out either"
+    if entity.single_key is not None:
+        yield f"has the key {key} as its id, which a key of one text always is; leave out key_as_id"
+    hidden = [name for name in entity.key if name not in entity.shapes or name in entity.markers]
+    if hidden:
+        yield f"has the key {', '.join(hidden)} as its id, which is not a field of its model"
 
 
 def problems_of_assigned(entity: Entity) -> Iterator[str]:

@@ -170,7 +170,8 @@ def joint_value(several: Sequence[ValueShape]) -> ValueShape:
 
 def wire_name(name: str, info: FieldInfo) -> str:
     """Return the name of a field in the wire form."""
-    return info.serialization_alias or info.alias or name
+    found = info.alias if info.serialization_alias is None else info.serialization_alias
+    return name if found is None else found
 
 
 def instant_paths(model: type[BaseModel]) -> tuple[FieldPath, ...]:

@@ -23,11 +23,14 @@ from twinstore.testing.entities import (
     PARTS,
     PLACES,
     SCANS,
+    STUBS,
+    TICKETS,
     Colour,
     Counter,
     Device,
     Entry,
     Event,
+    Fare,
     Level,
     Line,
     Note,
@@ -36,6 +39,8 @@ from twinstore.testing.entities import (
     Place,
     Scan,
     Spot,
+    Stub,
+    Ticket,
 )
 from twinstore.testing.instants import at
 from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
@@ -303,6 +308,36 @@ def a_scan(dataset: Dataset, number: int) -> Scan:
     )
 
 
+def a_ticket(dataset: Dataset, number: int) -> Ticket:
+    """Return a ticket."""
+    text = EDGE_TEXTS[number % len(EDGE_TEXTS)]
+    return Ticket(
+        number=dataset.number(number),
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
+        amount=NUMBERS[number % len(NUMBERS)],
+        updated_at=INSTANTS[number % len(INSTANTS)],
+        revision=number,
+        kind=text if number % 2 else None,
+        seat_row=text if number % 3 else None,
+        remark=text,
+        price=NUMBERS[(number + 1) % len(NUMBERS)],
+        place=text if number % 2 == 0 else None,
+        fares=tuple(Fare(amount=NUMBERS[at], paid_at=INSTANTS[at]) for at in range(number % 3)),
+    )
+
+
+def a_stub(dataset: Dataset, number: int) -> Stub:
+    """Return a stub of the first ticket."""
+    return Stub(
+        ticket=dataset.number(0),
+        gate=f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number}",
+        batch=dataset.batch,
+        amount=NUMBERS[number % len(NUMBERS)],
+        checked_at=INSTANTS[number % len(INSTANTS)],
+    )
+
+
 NOTE: Final = RowFactory(entity=NOTES, model=a_note, markers=markers_of_note, change={"body": "other"})
 PLACE: Final = RowFactory(entity=PLACES, model=a_place, change={"amount": 77})
 DEVICE: Final = RowFactory(
@@ -315,6 +350,10 @@ EVENT: Final = RowFactory(entity=EVENTS, model=an_event, change={"message": "oth
 COUNTER: Final = RowFactory(entity=COUNTERS, model=a_counter, change={"amount": 77})
 PARCEL: Final = RowFactory(entity=PARCELS, model=a_parcel, change={"amount": 77})
 SCAN: Final = RowFactory(entity=SCANS, model=a_scan, change={"message": "other"})
+TICKET: Final = RowFactory(
+    entity=TICKETS, model=a_ticket, change={"revision": 77, "price": 78, "place": "other"}
+)
+STUB: Final = RowFactory(entity=STUBS, model=a_stub, change={"amount": 77})
 
 ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     NOTE,
@@ -327,6 +366,8 @@ ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     COUNTER,
     PARCEL,
     SCAN,
+    TICKET,
+    STUB,
 )
 
 

@@ -13,6 +13,8 @@ differential machine can call the operations.
     counters   key of a number, no tenant, columns
     parcels    text key and a generated id, tenant required, columns; unique where present, versioned
     scans      key of text and number, and a generated id, tenant of the parcel; an ordered log
+    tickets    key of a number that is the id, tenant required, columns; fields under any name
+    stubs      key of number and text that is the id, tenant of the ticket, columns; versioned
 """
 
 from __future__ import annotations
@@ -77,6 +79,8 @@ __all__ = [
     "PARTS",
     "PLACES",
     "SCANS",
+    "STUBS",
+    "TICKETS",
     "Colour",
     "Counter",
     "DefaultsOnly",
@@ -92,6 +96,8 @@ __all__ = [
     "Place",
     "Scan",
     "Spot",
+    "Stub",
+    "Ticket",
     "by_access",
 ]
 
@@ -247,6 +253,40 @@ class Scan(CanonicalModel):
     sequence: PositiveInt | None = None
     batch: Id
     message: Trimmed
+
+
+class Fare(CanonicalModel):
+    """A nested model whose fields have names that no path leads to."""
+
+    amount: Annotated[Int64, Field(alias="$amount")] = 0
+    paid_at: Annotated[Timestamp | None, Field(alias="paid.at")] = None
+
+
+class Ticket(CanonicalModel):
+    """A row that other programs know by its number, with fields under the names that they use."""
+
+    number: Int64
+    tenant_id: TenantId
+    batch: Id
+    amount: Int64 = 0
+    updated_at: Annotated[Timestamp | None, Field(alias="_updatedAt")] = None
+    revision: Annotated[Int64, Field(alias="__v")] = 0
+    kind: Annotated[OptionalText, Field(alias="_class")] = None
+    seat_row: Annotated[OptionalText, Field(alias="seat_row")] = None
+    remark: Annotated[OptionalText, Field(alias='it\'s "50%"')] = None
+    price: Annotated[Int64, Field(alias="$price")] = 0
+    place: Annotated[OptionalText, Field(alias="hall.place")] = None
+    fares: Annotated[tuple[Fare, ...], Field(alias="_fares")] = ()
+
+
+class Stub(CanonicalModel):
+    """A row of a ticket, with a key of two parts in its id."""
+
+    ticket: Int64
+    gate: Id
+    batch: Id
+    amount: Int64 = 0
+    checked_at: Timestamp | None = None
 
 
 NAME: Final = "kit"
@@ -432,9 +472,45 @@ SCANS: Final = Entity(
     sequence="sequence",
     generated_id=True,
 )
+TICKETS: Final = Entity(
+    name="tickets",
+    singular="ticket",
+    module=NAME,
+    model=Ticket,
+    key_parts=(int64("number"),),
+    tenancy=Tenancy.required(),
+    group="kit",
+    indexes=(Index(fields=("tenantId", "_updatedAt", "number"), name="tenant_updated"),),
+    key_as_id=True,
+)
+STUBS: Final = Entity(
+    name="stubs",
+    singular="stub",
+    module=NAME,
+    model=Stub,
+    key_parts=(int64("ticket"), text("gate")),
+    tenancy=Tenancy.through_parent(),
+    group="kit",
+    parent=Parent(entity=TICKETS, field="ticket"),
+    versioned=True,
+    key_as_id=True,
+)
 KIT: Final = Module(
     name=NAME,
-    entities=(NOTES, PLACES, DEVICES, PARTS, ENTRIES, LINES, EVENTS, COUNTERS, PARCELS, SCANS),
+    entities=(
+        NOTES,
+        PLACES,
+        DEVICES,
+        PARTS,
+        ENTRIES,
+        LINES,
+        EVENTS,
+        COUNTERS,
+        PARCELS,
+        SCANS,
+        TICKETS,
+        STUBS,
+    ),
 )
 
 

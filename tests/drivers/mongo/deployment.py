@@ -57,8 +57,10 @@ def marker_names(entity: Entity) -> dict[str, str]:
 
 def condition(entity: Entity, key: Key) -> Document:
     """Return the filter of one document."""
-    if entity.single_key is not None and entity.single_key == entity.document_id:
+    if entity.document_id in entity.key:
         return {"_id": key[0]}
+    if entity.key_as_id:
+        return {"_id": dict(zip(entity.key, key, strict=True))}
     derived = {item.name: f"_{item.name}" for item in entity.derived}
     return dict(zip([derived.get(name, name) for name in entity.key], key, strict=True))
 
@@ -113,7 +115,8 @@ class MongoProbe(ProbeDefaults):
         above = entity.parent.entity
         name = "_id" if above.document_id == above.key[0] else above.key[0]
         parents = self._of(above).find(self._owned(above, tenant_id), {name: 1})
-        return {entity.parent.field: {"$in": [parent[name] for parent in parents]}}
+        field = f"_id.{entity.parent.field}" if entity.key_as_id else entity.parent.field
+        return {field: {"$in": [parent[name] for parent in parents]}}
 
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
         document = self._of(entity).find_one(condition(entity, key))
@@ -126,8 +129,15 @@ class MongoProbe(ProbeDefaults):
         names = {"_id": own} if own is not None and own in entity.shapes and own not in entity.markers else {}
         # The client turns a map that only looks like a reference into its own type.
         wire = {names.get(name, name): references(value) for name, value in document.items()}
+        if entity.key_as_id and own is None:
+            wire |= document["_id"]
+        known = entity.shapes if entity.key_as_id else ()
         return StoredRow(
-            {name: value for name, value in wire.items() if not name.startswith("_") and name not in markers},
+            {
+                name: value
+                for name, value in wire.items()
+                if (name in known or not name.startswith("_")) and name not in markers
+            },
             markers,
         )
 
@@ -158,7 +168,7 @@ class MongoProbe(ProbeDefaults):
             {
                 name: [value]
                 for name, value in document.items()
-                if name in entity.shapes and name not in without_retention
+                if name in entity.shapes and name not in without_retention | entity.unpathed
             },
         )
         return True

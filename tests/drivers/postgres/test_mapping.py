@@ -84,6 +84,8 @@ def test_a_key_has_the_types_of_its_parts() -> None:
         "counters": ["int8"],
         "parcels": ["text"],
         "scans": ["text", "int8"],
+        "tickets": ["int8"],
+        "stubs": ["int8", "text"],
     }
 
 
@@ -180,4 +182,4 @@ def test_only_the_lower_case_text_of_a_uuid_can_be_found(text: object, *, canoni
 @pytest.mark.parametrize("entity", [*SCHEDULER.entities, *KIT.entities], ids=lambda entity: entity.name)
 def test_what_lists_may_name_are_the_columns(entity: Entity) -> None:
     of_tables_alone = {item.name for item in entity.derived if item.stores != EVERYWHERE}
-    assert set(table_of(entity).by_field) - of_tables_alone == entity.queried
+    assert set(table_of(entity).by_field) - of_tables_alone == entity.queried | entity.unpathed

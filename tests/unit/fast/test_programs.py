@@ -38,6 +38,8 @@ REASONS: Final = {
     "scheduler.graph_jobs": "functions compute values stored with its rows: type, uuid",
     "scheduler.graph_job_events": "functions compute values stored with its rows: jobUuid, status",
     "kit.devices": "functions compute values stored with its rows: contentDigest, spotCount",
+    "kit.tickets": "documents hold its key as their id",
+    "kit.stubs": "documents hold its key as their id",
 }
 
 

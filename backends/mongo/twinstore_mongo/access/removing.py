@@ -40,19 +40,19 @@ def remove_keys(
     context: RepositoryContext, entities: Sequence[Entity], entity: Entity, keys: Sequence[Key]
 ) -> int:
     """Remove the rows of some keys, and those that belong to them; return how many of the keys were there."""
-    names = codec_of(entity).key
+    codec = codec_of(entity)
     removed = 0
     for start in range(0, len(keys), KEYS_AT_ONCE):
-        alternatives = [dict(zip(names, key, strict=True)) for key in keys[start : start + KEYS_AT_ONCE]]
+        alternatives = list(map(codec.place, keys[start : start + KEYS_AT_ONCE]))
         with context.writing(entity):
             collection = context.collection(entity)
             cursor = collection.find(
-                {"$or": alternatives}, dict.fromkeys((ID, *names), 1), session=context.session
+                {"$or": alternatives}, dict.fromkeys((ID, *codec.key), 1), session=context.session
             )
             found = list(map(converted, cursor))
         if found:
             removed += delete(context, entity, {ID: {"$in": [row[ID] for row in found]}})
-            remove_children(context, entities, entity, [row[names[-1]] for row in found])
+            remove_children(context, entities, entity, [row[codec.key[-1]] for row in found])
     return removed
 
 

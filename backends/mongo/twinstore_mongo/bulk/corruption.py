@@ -30,7 +30,7 @@ from twinstore_mongo.bulk.scan import INT32_MAX, INT32_MIN, instant_text
 from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.client.errors import DUPLICATE_KEY, ID_INDEX, violated_index
 from twinstore_mongo.client.types import EXACT
-from twinstore_mongo.mapping.layout import ID, VERSION, stored_names
+from twinstore_mongo.mapping.layout import ID, VERSION, field_of, id_parts, stored_names
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -61,25 +61,27 @@ class MongoCorruptionWriter(CorruptionWriter):
     @override
     def places(self, entity: Entity) -> tuple[StoredPlace, ...]:
         fields = {name: field for field, name in stored_names(entity).items()}
-        special = {VERSION: Role.COUNTER}
-        if ID not in fields:
+        special = {} if VERSION in fields else {VERSION: Role.COUNTER}
+        if ID not in fields and not entity.key_as_id:
             special[ID] = Role.GENERATED if entity.generated_id else Role.IDENTITY
         stored = (name for row in self.rows(entity) for name in row.values)
         counter = (VERSION,) if entity.versioned else ()
+        identity = () if id_parts(entity) else (ID,)
         return tuple(
             StoredPlace.of(entity, name, fields.get(name, name), special=special.get(name), nests=True)
-            for name in dict.fromkeys((*stored, *fields, ID, *counter))
+            for name in dict.fromkeys((*stored, *fields, *identity, *counter))
         )
 
     @override
     def rows(self, entity: Entity) -> list[RawRow]:
-        return [row_of(document) for document in self._collection(entity).find({})]
+        return [row_of(entity, document) for document in self._collection(entity).find({})]
 
     @override
     def change(
         self, entity: Entity, row: RawRow | None, values: Mapping[str, object] | None
     ) -> RawRow | None:
         collection = self._collection(entity)
+        values = None if values is None else nested(values)
         # The server would make an identity otherwise.
         try:
             new = (
@@ -89,11 +91,13 @@ class MongoCorruptionWriter(CorruptionWriter):
             )
         except OverflowError as error:
             raise CorruptionRefusedError("BSON holds integers of 64 bits") from error
-        place = None if row is None else {ID: row.values[ID]}
+        place = None if row is None else {ID: nested(row.values)[ID]}
         kept = (
             new is not None
             and place is not None
-            and bson.encode(place) == bson.encode({ID: row_of(new).values[ID]})
+            and bson.encode(place) == bson.encode({ID: bson.decode(new.raw, EXACT)[ID]})
+            # No replacement may have such a name.
+            and not any(name.startswith("$") for name in values or ())
         )
         if row is not None and new is not None and new.raw == row.place:
             raise CorruptionRefusedError("no change in BSON")
@@ -115,7 +119,7 @@ class MongoCorruptionWriter(CorruptionWriter):
                 (violated_index(error) or ID_INDEX) if unique else f"error {error.code} of the server"
             )
             raise CorruptionRefusedError(constraint, unique=unique) from error
-        return None if new is None else row_of(new)
+        return None if new is None else row_of(entity, new)
 
     @override
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
@@ -158,11 +162,22 @@ class MongoCorruptionWriter(CorruptionWriter):
         return self._connection.store.database[name].with_options(RAW)
 
 
-def row_of(document: RawBSONDocument) -> RawRow:
-    """Return a stored document."""
+def row_of(entity: Entity, document: RawBSONDocument) -> RawRow:
+    """Return a stored document; the parts of an ``_id`` that holds the key have a place each."""
     raw = bytes(document.raw)
     values = bson.decode(raw, EXACT)
+    if id_parts(entity) and isinstance(values[ID], dict):
+        parts = {f"{ID}.{name}": value for name, value in values.pop(ID).items()}
+        values = {**parts, **values}
     return RawRow(raw, values)
+
+
+def nested(values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a document in which the parts of ``_id`` are together again."""
+    parts = {name.removeprefix(f"{ID}."): value for name, value in values.items() if field_of(name) != name}
+    if not parts:
+        return values
+    return {ID: parts, **{name: value for name, value in values.items() if field_of(name) == name}}
 
 
 def encoded(values: Mapping[str, object]) -> RawBSONDocument:

@@ -45,7 +45,7 @@ from twinstore_mongo.mapping.key_order import (
     next_parts,
     order_of,
 )
-from twinstore_mongo.mapping.layout import ID, internal_names, plain_part
+from twinstore_mongo.mapping.layout import ID, internal_names
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -80,7 +80,7 @@ KEYS_AT_ONCE: Final = 1000
 def bounds(codec: Codec[Any], within: KeyRange) -> Document:
     """Return the ``min`` and ``max`` of a range; an open end has none."""
     ends = {"min": within.lower, "max": within.upper}
-    return {name: dict(zip(codec.key, key, strict=True)) for name, key in ends.items() if key is not None}
+    return {name: codec.place(key) for name, key in ends.items() if key is not None}
 
 
 def between(codec: Codec[Any], within: KeyRange) -> Document:
@@ -88,7 +88,7 @@ def between(codec: Codec[Any], within: KeyRange) -> Document:
     stored = [f"${name}" for name in codec.key]
     ends = (("$gte", within.lower), ("$lt", within.upper))
     clauses = [
-        {operator: [stored, [{"$literal": part} for part in key]]}
+        {operator: [stored, [{"$literal": part} for part in codec.place(key).values()]]}
         for operator, key in ends
         if key is not None
     ]
@@ -128,7 +128,8 @@ class Exporter:
         names, entity = self.codec.names, self.codec.entity
         internal = {name for name in internal_names(entity) if name[:1] == "_"}
         self.ignored -= {*names.values(), *internal}
-        self._left_out = self.ignored | internal - ({ID} if entity.document_id is not None else set())
+        is_read = entity.document_id is not None or entity.key_as_id
+        self._left_out = self.ignored | internal - ({ID} if is_read else set())
         self.instants = PathTree.of((names[head], *rest) for head, *rest in self.codec.entity.instants)
 
     def parts(
@@ -208,7 +209,7 @@ class Exporter:
         self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
     ) -> Iterator[Record]:
         """Yield single records."""
-        for condition in conditions_of(self.codec.key, keys):
+        for condition in conditions_of(self.codec, keys):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with cleanup_unless_forked(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
@@ -255,7 +256,7 @@ class Exporter:
         By those the server finds it.
         """
         codec = self.codec
-        key = tuple(first_of(raw, name) for name in codec.key)
+        key = codec.first_values(raw)
         return Record(
             key=cast("Key", key) if codec.entity.admits_key(key) else None,
             owner=owner_of_value(codec.entity, None if codec.tenant is None else first_of(raw, codec.tenant)),
@@ -299,17 +300,19 @@ class Exporter:
 
     def key_of(self, document: Mapping[str, Any]) -> Key | None:
         """Return the key of a document; ``None`` when it is none of the entity."""
-        if self.codec.key == (ID,):
+        if self.codec.has_text_id:
             key = document.get(ID)
             return (str(key),) if KeyType.TEXT.admits(key) else None
-        values = tuple(plain_part(document.get(name)) for name in self.codec.key)
-        return cast("Key", values) if self.codec.entity.admits_key(values) else None
+        return self.codec.key_of(document)
 
 
-def conditions_of(names: Sequence[str], keys: Sequence[Key]) -> Iterator[Document]:
+def conditions_of(codec: Codec[Any], keys: Sequence[Key]) -> Iterator[Document]:
     """Yield filters that together find some keys by the key index."""
-    *heads, last = names
+    *heads, last = codec.key
     for some in (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE)):
+        if codec.entity.key_as_id:
+            yield {ID: {"$in": list(map(codec.identity, some))}}
+            continue
         groups: dict[Key, list[object]] = {}
         for key in some:
             groups.setdefault(key[:-1], []).append(key[-1])

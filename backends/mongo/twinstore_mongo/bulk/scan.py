@@ -27,7 +27,7 @@ from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, Te
 from twinstore.models.fields import DATE, date_in, parse_timestamp
 from twinstore.models.shapes import Kind
 from twinstore.runtime.forks import cleanup_unless_forked
-from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_of, parts_of
+from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_of, parts_of, value_in
 from twinstore_mongo.client.types import EXACT
 from twinstore_mongo.mapping.free_json import (
     MapConverter,
@@ -44,6 +44,7 @@ from twinstore_mongo.mapping.layout import (
     internal_names,
     joined_id,
     longs_of,
+    problem_of_id,
     stored_names,
 )
 
@@ -64,7 +65,7 @@ class CollectionScan:
 
     Attributes:
         entity: its description, for the types of the key.
-        key: stored names of the key.
+        key: stored names of the key; ``_id`` alone where that is the key.
         numbers: those parts of it that are integers.
         tenant: stored name of the tenant, ``None`` where rows name none.
         may_lack_tenant: a row may be without tenant.
@@ -84,7 +85,7 @@ class CollectionScan:
         names = stored_names(entity)
         return cls(
             entity=entity,
-            key=tuple(names[name] for name in entity.key),
+            key=(ID,) if entity.key_as_id else tuple(names[name] for name in entity.key),
             numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
             tenant=None if entity.tenant_field is None else names[entity.tenant_field],
             may_lack_tenant=entity.tenancy.kind is TenancyKind.OPTIONAL,
@@ -132,8 +133,13 @@ class CollectionScan:
     def any_of(self, keys: Sequence[Key]) -> Document:
         """Return the filter of some keys."""
         if len(self.key) == 1:
-            return {self.key[0]: {"$in": [key[0] for key in keys]}}
+            return {self.key[0]: {"$in": [value for key in keys for value in self.stored(key)]}}
         return {"$or": [dict(zip(self.key, key, strict=True)) for key in keys]}
+
+    def stored(self, key: Key) -> tuple[object, ...]:
+        """Return the values of a key by which documents are found: one for each stored name."""
+        parts = self.form.key_in_id
+        return (dict(zip(parts, key, strict=True)),) if len(parts) > 1 else key
 
     def matching(self, within: KeyRange) -> Document:
         """Return the filter of a range; expressions compare values of different types, filters do not."""
@@ -146,7 +152,8 @@ class CollectionScan:
 
     def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
         """Return what holds for keys on one side of a bound, in the order of the key."""
-        *heads, tail = [(f"${name}", {"$literal": value}) for name, value in zip(self.key, key, strict=True)]
+        named = zip(self.key, self.stored(key), strict=True)
+        *heads, tail = [(f"${name}", {"$literal": value}) for name, value in named]
         clause: Document = {last: list(tail)}
         bound: list[Document] = []
         for head in reversed(heads):
@@ -191,6 +198,8 @@ class CollectionScan:
 
     def first_key_of(self, raw: bytes) -> Key | None:
         """Return the key by the first values of its names, ``None`` when it is none of the entity."""
+        if self.form.key_in_id:
+            return self.key_of_id(value_in(raw, ID))
         key = tuple(first_of(raw, name) for name in self.key)
         return cast("Key", key) if self.entity.admits_key(key) else None
 
@@ -198,8 +207,9 @@ class CollectionScan:
         """Return the row of a document; ``altered`` as for :meth:`StoredForm.shown`."""
         key, expires = self.key_of(stored), self.form.expiry(stored)
         owner = self.owner_of(None if self.tenant is None else stored.get(self.tenant))
+        error = self.form.problem(stored, key) if self.form.key_in_id else None
         content, beside = self.form.shown(stored, key, altered)
-        return ScanRow(key, owner, content, beside, expires)
+        return ScanRow(key, owner, content, beside, expires, error=error)
 
     def owner_of(self, value: object) -> StoredOwner:
         """Return the owner of a row by the value of the tenant field."""
@@ -211,12 +221,26 @@ class CollectionScan:
 
     def key_of(self, stored: Mapping[str, Any]) -> Key | None:
         """Return the key, ``None`` when it is none of the entity."""
+        if self.form.key_in_id:
+            return self.key_of_id(stored.get(ID))
         if self.numbers:
             return self.key_with_numbers(stored)
         if len(self.key) == 1:  # as of most entities, and every row passes here
             only = stored.get(self.key[0])
             return (str(only),) if self.entity.key_parts[0].type.admits(only) else None
         key = tuple(stored.get(name) for name in self.key)
+        return cast("Key", key) if self.entity.admits_key(key) else None
+
+    def key_of_id(self, identity: object) -> Key | None:
+        """Return the key that an ``_id`` is; the server holds numbers of several types to be equal."""
+        parts = self.form.key_in_id
+        held = identity if len(parts) > 1 else dict.fromkeys(parts, identity)
+        if not isinstance(held, dict) or (*held,) != parts:
+            return None
+        key = tuple(
+            int(value) if type(value) is Int64 or (type(value) is float and value.is_integer()) else value
+            for value in held.values()
+        )
         return cast("Key", key) if self.entity.admits_key(key) else None
 
     def key_with_numbers(self, stored: Mapping[str, Any]) -> Key | None:
@@ -246,8 +270,10 @@ class StoredForm:
     """Names and places in the documents of one entity; values are shown as they are stored.
 
     Attributes:
+        entity: its description, for the types of the key.
         wire_id: the wire name of ``_id``, where it is part of the wire form.
         joined: whether ``_id`` is made of the parts of the key.
+        key_in_id: the parts of a key that ``_id`` holds as it is, a document of several.
         generated: whether ``_id`` is an ObjectId of which the value is free.
         markers: storage markers and their stored names.
         derived: fields that follow from the content and their stored names.
@@ -260,8 +286,10 @@ class StoredForm:
         derived_key: the id is part of the wire form unless it is what this returns.
     """
 
+    entity: Entity
     wire_id: str | None
     joined: bool
+    key_in_id: tuple[str, ...]
     generated: bool
     markers: Mapping[str, str]
     derived: Mapping[str, str]
@@ -286,8 +314,10 @@ class StoredForm:
             if item.kind is Kind.INTEGER and item.bits == INT64_BITS
         ]
         return cls(
+            entity=entity,
             wire_id=entity.document_id if entity.document_id in entity.shapes else None,
-            joined=entity.document_id is None and not entity.generated_id,
+            joined=entity.document_id is None and not entity.generated_id and not entity.key_as_id,
+            key_in_id=entity.key if entity.key_as_id else (),
             generated=entity.generated_id,
             markers=markers,
             derived=derived,
@@ -345,10 +375,31 @@ class StoredForm:
 
     def _add_id(self, document: Document, storage: Document, stored: Document) -> None:
         """Put the id where the wire form has it; another id stored there is shown as it is, null is none."""
+        if self.key_in_id:
+            self._add_parts(document, stored[ID])
+            return
         if self.wire_id is None or self._is_derived(document, storage, stored[ID]):
             return
         place = self.wire_id if document.get(self.wire_id) is None else ID
         document[place] = plain(stored[ID])
+
+    def _add_parts(self, document: Document, identity: Any) -> None:  # noqa: ANN401  # any stored value
+        """Put the parts of a key that is the id under their names; any other id is shown under a mark."""
+        held = identity if len(self.key_in_id) > 1 else dict.fromkeys(self.key_in_id, identity)
+        if type(held) is not dict or (*held,) != self.key_in_id or self._repeats(document):
+            document[ID] = marked("id", plain(identity))
+            return
+        for name, value in held.items():
+            document[name] = plain(long_of(value) if name in self.longs else value)
+
+    def _repeats(self, stored: Mapping[str, Any]) -> bool:
+        return any(name in stored for name in self.key_in_id)
+
+    def problem(self, stored: Mapping[str, Any], key: Key | None) -> str | None:
+        """Return why a document whose ``_id`` is the key has none, or two."""
+        if key is None:
+            return problem_of_id(self.entity, stored.get(ID))
+        return "it holds its key in its _id and next to it" if self._repeats(stored) else None
 
     def _is_derived(self, document: Document, storage: Document, identity: object) -> bool:
         """Whether the id follows from the content, which then does not repeat it."""

@@ -42,7 +42,7 @@ from twinstore_mongo.bulk.records import (
     runs_of,
     split_at,
 )
-from twinstore_mongo.client.bson import documents_of, first_of
+from twinstore_mongo.client.bson import documents_of
 from twinstore_mongo.client.errors import DRIVER, TRANSIENT, violated_index
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.key_order import SIMPLE
@@ -439,17 +439,16 @@ NOTHING: Final = {ID: 0, "_nothing": 1}
 
 def stored_documents(context: RepositoryContext, entity: Entity, keys: Sequence[Key]) -> Mapping[Key, bytes]:
     """Return the stored documents of some keys, undecoded: what another has put there may be anything."""
-    names, store = codec_of(entity).key, context.store
+    codec, store = codec_of(entity), context.store
     collection = context.collection(entity)
     found: dict[Key, bytes] = {}
     with translating(store.where.of(entity)):
-        for condition in conditions_of(names, keys):
+        for condition in conditions_of(codec, keys):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with cleanup_unless_forked(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
                     for raw in documents_of(batch):
-                        key: Any = tuple(first_of(raw, name) for name in names)
-                        found[key] = raw
+                        found[codec.first_values(raw)] = raw
     return found
 
 

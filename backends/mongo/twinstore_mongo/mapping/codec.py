@@ -26,7 +26,7 @@ from twinstore.models.canonical import (
 )
 from twinstore.models.fields import parse_timestamp
 from twinstore.models.shapes import Kind
-from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH
+from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, first_of, value_in
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.types import code_object
 from twinstore_mongo.mapping.free_json import encode_dates, free_map, map_converters, references, within
@@ -35,12 +35,17 @@ from twinstore_mongo.mapping.layout import (
     VERSION,
     derived_fields,
     document_indexes,
+    id_parts,
     index_spec,
     internal_names,
     joined_id,
     longs_of,
+    parts_in,
     plain_part,
+    problem_of_id,
+    stored_key,
     stored_names,
+    value_at,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +108,8 @@ class Codec(Generic[M]):
 
     Attributes:
         names: the stored name of every field, marker and derived field.
-        key: stored names of the key, in key order.
+        key: stored names of the key, in key order; ``_id`` alone where that is the key of several parts.
+        has_text_id: whether the key is the text in ``_id``.
         tenant: stored name of the tenant, ``None`` where no field names one.
         uniques: the other unique indexes by their stored name.
         readings: how lists are read.
@@ -113,7 +119,8 @@ class Codec(Generic[M]):
     def __init__(self, entity: Entity[M]) -> None:
         self.entity = entity
         self.names = stored_names(entity)
-        self.key = tuple(self.names[name] for name in entity.key)
+        self.key = stored_key(entity)
+        self.has_text_id = self.key == (ID,) and not entity.key_as_id
         self.tenant = None if entity.tenant_field is None else self.names[entity.tenant_field]
         self.uniques = unique_indexes(entity)
         self.readings = Readings(entity, self.names)
@@ -157,10 +164,44 @@ class Codec(Generic[M]):
         single = self.entity.document_id
         if self.entity.generated_id:
             return ObjectId()
+        if self.entity.key_as_id:
+            for name in self.entity.key:
+                wire.pop(name, None)
+            return self.identity(self.entity.key_of(row.model, row.storage))
         if single is None:
             return joined_id(self.entity.key_of(row.model, row.storage))
         own = wire.pop(single, None)
         return row.storage.get(single, own)
+
+    def identity(self, key: Key) -> object:
+        """Return the ``_id`` that holds a key as it is."""
+        named = zip(self.entity.key, key, strict=True)
+        # A value of another type finds nothing.
+        parts = {
+            name: Int64(value) if type(value) is int and name in self.longs else value
+            for name, value in named
+        }
+        return parts if id_parts(self.entity) else parts[self.entity.key[0]]
+
+    def place(self, key: Key) -> Document:
+        """Return where a key is: its values by stored name, which a filter finds."""
+        if self.entity.key_as_id:
+            return {ID: self.identity(key)}
+        return dict(zip(self.key, key, strict=True))
+
+    def key_of(self, document: Mapping[str, Any]) -> Key | None:
+        """Return the key of a document; ``None`` when it is none of the entity."""
+        if self.entity.key_as_id:
+            key = parts_in(self.entity, document.get(ID))
+        else:
+            key = tuple(plain_part(document.get(name)) for name in self.key)
+        return cast("Key", key) if self.entity.admits_key(key) else None
+
+    def first_values(self, raw: bytes) -> tuple[Any, ...]:
+        """Return the values of the key by the first ones of their names, by which the server finds it."""
+        if self.entity.key_as_id:
+            return parts_in(self.entity, value_in(raw, ID))
+        return tuple(first_of(raw, name) for name in self.key)
 
     def decode(self, document: Mapping[str, Any], *, for_copy: bool = False) -> Row[M]:
         """Return the row of a stored document.
@@ -168,7 +209,7 @@ class Codec(Generic[M]):
         Args:
             document: the document.
             for_copy: take every name that the description does not create for an unknown property; a service
-                strips all that begin with ``_``.
+                strips all that begin with ``_`` and are no fields of the model.
 
         Raises:
             DocumentDecodeError: the document does not form one; names entity and key.
@@ -214,10 +255,10 @@ class Codec(Generic[M]):
 
         A generated one replaces a key that is missing or of another type, because nothing else finds it then.
         """
-        if self.entity.generated_id:
-            key = tuple(plain_part(document.get(name)) for name in self.key)
-            if self.entity.admits_key(key):
-                return self.entity.key_text(cast("Key", key))
+        if self.entity.generated_id or self.entity.key_as_id:
+            key = self.key_of(document)
+            if key is not None:
+                return self.entity.key_text(key)
         return text_of(document.get(ID))
 
     def bad(self, key: object, reason: str) -> Exception:
@@ -230,16 +271,29 @@ class Codec(Generic[M]):
             name: value
             for name, value in document.items()
             # A null is what others write for an absent value.
-            if value is not None and name not in self._internal and (for_copy or name[:1] != "_")
+            if value is not None
+            and name not in self._internal
+            and (for_copy or name[:1] != "_" or name in self.entity.shapes)
         }
         self.restore_maps(values)
-        if self._identity is not None:
+        if self.entity.key_as_id:
+            self._add_key(values, document)
+        elif self._identity is not None:
             key = document.get(ID)
             if values.setdefault(self._identity, key) != key:
                 raise self.bad(key, f"its fields _id and {self._identity} differ")
             if self.entity.derived_key is not None:
                 del values[self._identity]
         return values
+
+    def _add_key(self, values: Document, document: Mapping[str, Any]) -> None:
+        """Add the key that ``_id`` holds as it is, under the names of its fields."""
+        key = parts_in(self.entity, document.get(ID))
+        if not self.entity.admits_key(key):
+            raise self.bad(self.readable_key(document), problem_of_id(self.entity, document.get(ID)))
+        if any(name in document for name in self.entity.key):
+            raise self.bad(self.readable_key(document), "it holds its key in its _id and next to it")
+        values.update(zip(self.entity.key, key, strict=True))
 
     def _storage(self, document: Mapping[str, Any]) -> dict[str, object]:
         """Return the storage markers, without the absent ones."""
@@ -444,7 +498,7 @@ def in_order(groups: Iterable[list[Document]], rest: Sort) -> list[Document]:
     rows: list[Document] = []
     for group in groups:
         for name, direction in reversed(rest):
-            group.sort(key=lambda row, name=name: rank(row.get(name)), reverse=direction < 0)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            group.sort(key=lambda row, name=name: rank(value_at(row, name)), reverse=direction < 0)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         rows += group
     return rows
 

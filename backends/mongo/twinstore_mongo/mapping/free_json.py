@@ -105,6 +105,8 @@ MapConverter = Callable[[Any], Any]
 # What free JSON mostly holds; anything else may hide a reference or a date.
 PLAIN: Final = frozenset({str, bool, int, float, type(None), Int64})
 NAMED: Final = dumps(DATE)
+# With this name in front the client reads an object as a reference.
+REFERENCE: Final = "$ref"
 
 
 def map_converters(
@@ -127,7 +129,9 @@ def map_converter(
     """Return what changes the maps in a value of some shape, ``None`` where there are none."""
     if value.kind is Kind.OBJECT:
         fields = map_converters(value.model, free, described)
-        return partial(within, fields) if fields else None
+        inside = partial(within, fields) if fields else None
+        may_be_reference = any(shape.wire == REFERENCE for shape in shapes_of(value.model))
+        return partial(each_reference, described, inside) if described and may_be_reference else inside
     if value.item is None:
         # A value of several types is not free JSON: one of them may be a model that has instants.
         return None if value.kind is not Kind.MAP else free if value.cls is dict else described
@@ -144,6 +148,12 @@ def within(fields: Sequence[tuple[str, MapConverter]], value: Any) -> Any:  # no
             if (found := value.get(name)) is not None:
                 value[name] = converter(found)
     return value
+
+
+def each_reference(described: MapConverter, inside: MapConverter | None, value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return an object that the client may take for a reference, with its fields changed."""
+    value = described(value)
+    return value if inside is None else inside(value)
 
 
 def each_item(converter: MapConverter, value: Any) -> Any:  # noqa: ANN401  # any stored value

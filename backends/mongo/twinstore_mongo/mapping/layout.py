@@ -4,6 +4,7 @@
   that the description names instead. If several parts or a number identify a row, they stay separate fields,
   ``_id`` joins them, and a unique index finds a row. If the description says so, ``_id`` is an ObjectId that
   is generated at the first insert and kept from then on, and the key is stored next to it in the same way.
+  If it says that the key itself is ``_id``, that is the number, or a document with one name a part, in order.
 - The fields of the model keep their wire names and come first, in canonical order.
 - Storage markers and derived fields follow under ``_`` and their name; a marker that other programs know by
   its plain name keeps that. ``_version`` comes last.
@@ -50,7 +51,66 @@ def stored_names(entity: Entity) -> dict[str, str]:
     names = {name: name for name in entity.shapes}
     names |= {derived.name: f"_{derived.name}" for derived in derived_fields(entity)}
     names |= {item.name: item.name if item.plain else f"_{item.name}" for item in entity.storage}
+    names |= {name: f"{ID}.{name}" for name in id_parts(entity)}
     return names if entity.document_id is None else names | {entity.document_id: ID}
+
+
+def id_parts(entity: Entity) -> tuple[str, ...]:
+    """Return the fields that ``_id`` holds under their names, in order; mostly none."""
+    return entity.key if entity.key_as_id and entity.document_id is None else ()
+
+
+def stored_key(entity: Entity) -> tuple[str, ...]:
+    """Return the stored names by which a row is found, in the order of the key."""
+    names = stored_names(entity)
+    return (ID,) if entity.key_as_id else tuple(names[name] for name in entity.key)
+
+
+def parts_in(entity: Entity, identity: object) -> tuple[object, ...]:
+    """Return what a stored ``_id`` holds as a key, numbers as integers; nothing where it has other names."""
+    parts = id_parts(entity)
+    if not parts:
+        return (whole_part(identity),)
+    if not isinstance(identity, dict) or tuple(identity) != parts:
+        return ()
+    return tuple(map(whole_part, identity.values()))
+
+
+def whole_part(value: object) -> object:
+    """Return a part of a key; the server holds numbers of several types to be equal."""
+    return int(value) if isinstance(value, Int64 | float) and value == value // 1 else value
+
+
+def problem_of_id(entity: Entity, identity: object) -> str:
+    """Return why an ``_id`` is no key of an entity, without its values."""
+    parts = id_parts(entity)
+    if not parts:
+        return "its _id is not an integer of 64 bits"
+    names = ", ".join(parts)
+    if not isinstance(identity, dict):
+        return f"its _id is not a document of {names}"
+    if lacking := [part for part in parts if part not in identity]:
+        return f"its _id lacks {', '.join(lacking)}"
+    if len(identity) > len(parts):
+        return f"its _id has more names than {names}"
+    if tuple(identity) != parts:
+        return f"its _id has its names in another order than {names}"
+    found = zip(entity.key_parts, parts_in(entity, identity), strict=True)
+    wrong = [part.field for part, value in found if not part.type.admits(value)]
+    return f"its _id holds {', '.join(wrong)} in another type than that of the key"
+
+
+def field_of(name: str) -> str:
+    """Return the field that a projection names for a stored name: the server refuses a field and its part."""
+    return ID if name.startswith(f"{ID}.") else name
+
+
+def value_at(document: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401  # any stored value
+    """Return what a document has under a stored name, which may lead into ``_id``."""
+    if name in document or not name.startswith(f"{ID}."):
+        return document.get(name)
+    identity = document.get(ID)
+    return identity.get(name[len(ID) + 1 :]) if isinstance(identity, dict) else None
 
 
 def derived_fields(entity: Entity) -> tuple[Derived, ...]:
@@ -114,7 +174,7 @@ def document_indexes(entity: Entity) -> tuple[Index, ...]:
 
 def key_index(entity: Entity) -> IndexSpec | None:
     """Return the index that makes a key unique, ``None`` if that of ``_id`` does."""
-    if entity.single_key is not None and entity.single_key == entity.document_id:
+    if entity.key_as_id or (entity.single_key is not None and entity.single_key == entity.document_id):
         return None
     fields = [stored_names(entity)[name] for name in entity.key]
     key = tuple((field, 1) for field in fields)

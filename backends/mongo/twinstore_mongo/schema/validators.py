@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from twinstore.catalog.entity import is_path
 from twinstore.models.shapes import Kind, shapes_of
-from twinstore_mongo.mapping.layout import ID, stored_names
+from twinstore_mongo.mapping.layout import ID, id_parts, stored_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,22 +31,34 @@ def validator_of(entity: Entity) -> Document:
     names = stored_names(entity)
     markers = [marker for marker in entity.storage if names[marker.name] != ID]
     keys = [names[item.name] for item in entity.derived if item.name in entity.key]
-    required = [name for name in schema.get("required", ()) if name != entity.document_id]
+    in_id = {entity.document_id, *id_parts(entity)}
+    required = [name for name in schema.get("required", ()) if name not in in_id]
     required += [names[marker.name] for marker in markers if marker.required]
     required += keys
-    properties = {name: value for name, value in schema["properties"].items() if name != entity.document_id}
+    properties = {name: value for name, value in schema["properties"].items() if name not in in_id}
     return {
         "$jsonSchema": {
             "bsonType": "object",
             "required": [ID, *required],
             "properties": {
-                ID: {"bsonType": "objectId" if entity.generated_id else "string"},
+                ID: id_schema(entity, schema["properties"]),
                 **properties,
                 **{names[marker.name]: marker_schema(marker) for marker in markers},
                 **{name: {"bsonType": "string"} for name in keys},
             },
         }
     }
+
+
+def id_schema(entity: Entity, fields: Mapping[str, Document]) -> Document:
+    """Return the schema of ``_id``; a number in it may have any type of number, as in other fields."""
+    if not entity.key_as_id:
+        return {"bsonType": "objectId" if entity.generated_id else "string"}
+    parts = id_parts(entity)
+    if not parts:
+        return fields[entity.key[0]]
+    known = {name: fields[name] for name in parts}
+    return {"bsonType": "object", "required": [*parts], "properties": known, "additionalProperties": False}
 
 
 def closing_validator(step: str) -> Document:
@@ -73,8 +86,11 @@ def marker_schema(marker: Marker) -> Document:
 
 
 def object_schema(model: type[CanonicalModel]) -> Document:
-    """Return the schema of a model; optional fields may be absent, and nothing may be null."""
-    shapes = shapes_of(model)
+    """Return the schema of a model; optional fields may be absent, and nothing may be null.
+
+    The server knows no schema of a field to which no path leads.
+    """
+    shapes = [shape for shape in shapes_of(model) if is_path(shape.wire)]
     required = [shape.wire for shape in shapes if shape.always_written]
     schema: Document = {"bsonType": "object"}
     if required:  # the server takes no empty list

@@ -106,7 +106,8 @@ class ScratchSide:
             value = row.values.get(place.name)
             inside = value if place.role is Role.PAYLOAD and isinstance(value, dict) else {}
             named = {**cast("dict[str, object]", inside), **named, place.field: value}
-        key = tuple(key_part(part.type, named.get(part.field)) for part in entity.key_parts)
+        values = ((part.type, named.get(part.field)) for part in entity.key_parts)
+        key = tuple(key_part(kind, value, of_id=entity.key_as_id) for kind, value in values)
         return cast("Key", key) if entity.admits_key(key) else None
 
     def clear(self) -> None:
@@ -115,10 +116,14 @@ class ScratchSide:
             self.corruption_writer.clear(entity)
 
 
-def key_part(kind: KeyType, value: object) -> object:
-    """Return a stored value as a part of a key; drivers have classes of their own for numbers."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(value)
+def key_part(kind: KeyType, value: object, *, of_id: bool = False) -> object:
+    """Return a stored value as a part of a key; drivers have classes of their own for numbers.
+
+    In an ``_id`` that is the key, a double without a fraction is an integer.
+    """
+    is_whole = of_id and isinstance(value, float) and value.is_integer()
+    if (isinstance(value, int) and not isinstance(value, bool)) or is_whole:
+        return int(cast("int | float", value))
     return value.replace("-", "") if kind is KeyType.HEX and isinstance(value, str) else value
 
 
