@@ -234,6 +234,7 @@ from twinstore.models.fields import Count32 as Count32
 from twinstore.models.fields import DigestSet as DigestSet
 from twinstore.models.fields import DigestText as DigestText
 from twinstore.models.fields import Flag as Flag
+from twinstore.models.fields import FreeList as FreeList
 from twinstore.models.fields import FreeObject as FreeObject
 from twinstore.models.fields import Id as Id
 from twinstore.models.fields import Int64 as Int64
@@ -284,6 +285,13 @@ from twinstore.models.shapes import lossy_map_reason as lossy_map_reason
 from twinstore.models.shapes import omitted_values as omitted_values
 from twinstore.models.shapes import shapes_of as shapes_of
 from twinstore.models.shapes import variants_of as variants_of
+from twinstore.models.typed_objects import binary_in as binary_in
+from twinstore.models.typed_objects import binary_object as binary_object
+from twinstore.models.typed_objects import decimal_in as decimal_in
+from twinstore.models.typed_objects import decimal_object as decimal_object
+from twinstore.models.typed_objects import is_typed_object as is_typed_object
+from twinstore.models.typed_objects import oid_in as oid_in
+from twinstore.models.typed_objects import oid_object as oid_object
 from twinstore.plugins.access_backend import AccessBackend as AccessBackend
 from twinstore.plugins.backend import BACKEND_API_VERSION as BACKEND_API_VERSION
 from twinstore.plugins.backend import BackendSpec as BackendSpec
@@ -432,6 +440,7 @@ __all__: list[str] = [
     "FixedClock",
     "Flag",
     "ForkSafeLock",
+    "FreeList",
     "FreeObject",
     "Id",
     "ImportOutcome",
@@ -565,6 +574,8 @@ __all__: list[str] = [
     "backoff_delays",
     "base64_pieces",
     "batch_size_argument",
+    "binary_in",
+    "binary_object",
     "broken_modules",
     "build_query",
     "built_modules",
@@ -581,6 +592,8 @@ __all__: list[str] = [
     "count_argument",
     "date_in",
     "date_object",
+    "decimal_in",
+    "decimal_object",
     "decode",
     "decode_stored",
     "decode_token",
@@ -618,6 +631,7 @@ __all__: list[str] = [
     "invalid_transition",
     "is_empty",
     "is_present",
+    "is_typed_object",
     "is_whole",
     "keys_of",
     "label_of_value",
@@ -647,6 +661,8 @@ __all__: list[str] = [
     "normalised_object",
     "not_found",
     "object_argument",
+    "oid_in",
+    "oid_object",
     "omitted_values",
     "open_module",
     "open_storage",

@@ -35,6 +35,7 @@ PARTS: Final = (
     "twinstore.models.fields",
     "twinstore.models.rules",
     "twinstore.models.shapes",
+    "twinstore.models.typed_objects",
     "twinstore.plugins.checks",
     "twinstore.plugins.module_spec",
     "twinstore.storage.module",

@@ -141,6 +141,7 @@ from twinstore.models.fields import Count32 as Count32
 from twinstore.models.fields import DigestSet as DigestSet
 from twinstore.models.fields import DigestText as DigestText
 from twinstore.models.fields import Flag as Flag
+from twinstore.models.fields import FreeList as FreeList
 from twinstore.models.fields import FreeObject as FreeObject
 from twinstore.models.fields import Id as Id
 from twinstore.models.fields import Int64 as Int64
@@ -203,6 +204,13 @@ from twinstore.models.shapes import lossy_map_reason as lossy_map_reason
 from twinstore.models.shapes import omitted_values as omitted_values
 from twinstore.models.shapes import shapes_of as shapes_of
 from twinstore.models.shapes import variants_of as variants_of
+from twinstore.models.typed_objects import binary_in as binary_in
+from twinstore.models.typed_objects import binary_object as binary_object
+from twinstore.models.typed_objects import decimal_in as decimal_in
+from twinstore.models.typed_objects import decimal_object as decimal_object
+from twinstore.models.typed_objects import is_typed_object as is_typed_object
+from twinstore.models.typed_objects import oid_in as oid_in
+from twinstore.models.typed_objects import oid_object as oid_object
 from twinstore.plugins.checks import Cutoffs as Cutoffs
 from twinstore.plugins.checks import ListedRow as ListedRow
 from twinstore.plugins.checks import ListQuery as ListQuery
@@ -294,6 +302,7 @@ __all__: list[str] = [
     "FirstOf",
     "FixedClock",
     "Flag",
+    "FreeList",
     "FreeObject",
     "Id",
     "Index",
@@ -393,6 +402,8 @@ __all__: list[str] = [
     "append_rows",
     "backoff_delays",
     "batch_size_argument",
+    "binary_in",
+    "binary_object",
     "body_of",
     "broken_modules",
     "build_query",
@@ -406,6 +417,8 @@ __all__: list[str] = [
     "count_argument",
     "date_in",
     "date_object",
+    "decimal_in",
+    "decimal_object",
     "decode_stored",
     "decode_token",
     "describe_failure",
@@ -433,6 +446,7 @@ __all__: list[str] = [
     "int64",
     "is_empty",
     "is_present",
+    "is_typed_object",
     "is_whole",
     "keys_of",
     "label_of_value",
@@ -448,6 +462,8 @@ __all__: list[str] = [
     "module_spec",
     "never_committed",
     "object_argument",
+    "oid_in",
+    "oid_object",
     "omitted_values",
     "optional_reference_argument",
     "optional_text_argument",

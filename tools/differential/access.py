@@ -33,6 +33,7 @@ from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, TenancyKind, Tenant
 from twinstore.errors import ValidationError
 from twinstore.models.fields import date_object
+from twinstore.models.typed_objects import oid_object
 from twinstore.testing.datasets import DEVICE, NOTE, Dataset, factory_of
 from twinstore.testing.entities import (
     COUNTERS,
@@ -99,6 +100,8 @@ VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
         "level": tuple(Level),
         "rank": (0, 1, -(2**40)),
         "due_at": INSTANTS,
+        "things": ([], [None, oid_object("0" * 24), {"at": date_object(at(1))}]),
+        "labels": ((), (None, "l")),
         "spots": ((), (SPOT,)),
     },
     PARTS.name: {"amount": (0, 1), "checked_at": INSTANTS},

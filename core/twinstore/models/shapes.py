@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self, Union, Unpack, cast, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 from typing_extensions import override
@@ -82,11 +82,13 @@ class ValueShape:
         kind: what it is.
         cls: the class of a scalar or nested model; ``object`` for free JSON inside a map.
         item: what a list or map holds, ``None`` for free JSON.
+        nullable: whether it is an item of a list or map that may be null.
     """
 
     kind: Kind
     cls: type
     item: ValueShape | None = None
+    nullable: bool = False
 
     @property
     def model(self) -> type[CanonicalModel]:
@@ -180,9 +182,9 @@ def instant_paths(model: type[BaseModel]) -> tuple[FieldPath, ...]:
 
 
 def is_whole(value: ValueShape) -> bool:
-    """Whether a value is an integer, or a list of integers."""
+    """Whether a value is an integer, or a list of integers of which none is null."""
     item = value.item if value.kind is Kind.LIST else value
-    return item is not None and item.kind is Kind.INTEGER
+    return item is not None and item.kind is Kind.INTEGER and not item.nullable
 
 
 def omitted_values(model: type[BaseModel]) -> dict[str, object]:
@@ -215,17 +217,16 @@ def holds_floats(value: ValueShape) -> bool:
         return holds_floats(value.item)
     if value.kind is Kind.OBJECT:
         return has_floats(value.model)
-    return value.kind in {Kind.MAP, Kind.NUMBER}
+    return value.kind in {Kind.LIST, Kind.MAP, Kind.NUMBER}
 
 
 def _field(name: str, info: FieldInfo) -> FieldShape:
     bare = _bare(info.annotation)
-    optional = get_origin(bare) in {Union, types.UnionType} and types.NoneType in get_args(bare)
     return FieldShape(
         name=name,
         wire=wire_name(name, info),
         value=_value(bare),
-        optional=optional,
+        optional=_is_optional(bare),
         left_out=info.exclude_if is not None,
     )
 
@@ -237,6 +238,10 @@ def _bare(annotation: object) -> object:
     return annotation
 
 
+def _is_optional(bare: object) -> bool:
+    return get_origin(bare) in {Union, types.UnionType} and types.NoneType in get_args(bare)
+
+
 def _value(annotation: object) -> ValueShape:
     plain = _bare(annotation)
     if get_origin(plain) in {Union, types.UnionType}:
@@ -245,9 +250,11 @@ def _value(annotation: object) -> ValueShape:
             return ValueShape(Kind.MAP, object)  # free JSON: any of several types
         return _value(present[0])
     if get_origin(plain) is tuple:
-        return ValueShape(Kind.LIST, tuple, _value(get_args(plain)[0]))
+        return ValueShape(Kind.LIST, tuple, _item(get_args(plain)[0]))
+    if get_origin(plain) is list and get_args(plain) == (JsonValue,):
+        return ValueShape(Kind.LIST, list)
     if get_origin(plain) is dict:
-        return ValueShape(Kind.MAP, dict, _item(get_args(plain)[1]))
+        return ValueShape(Kind.MAP, dict, _free_item(get_args(plain)[1]))
     if isinstance(plain, type):
         for base, kind in SCALARS:
             if issubclass(plain, base):
@@ -255,10 +262,15 @@ def _value(annotation: object) -> ValueShape:
     raise TypeError(f"{plain!r} has no form in a store")  # met by programmers only
 
 
-def _item(annotation: object) -> ValueShape | None:
+def _item(annotation: object) -> ValueShape:
+    """Return what a list holds."""
+    return replace(_value(annotation), nullable=_is_optional(_bare(annotation)))
+
+
+def _free_item(annotation: object) -> ValueShape | None:
     """Return what a map holds, ``None`` for free JSON."""
     try:
-        return _value(annotation)
+        return _item(annotation)
     except TypeError:
         return None
 

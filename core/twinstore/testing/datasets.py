@@ -43,26 +43,33 @@ from twinstore.testing.entities import (
     Ticket,
 )
 from twinstore.testing.instants import at
-from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
+from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST, TYPED_OBJECTS
 
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
-    from twinstore.models.json_text import JsonObject
+    from twinstore.models.json_text import JsonObject, JsonValue
 
 __all__ = ["OWNER_CASES", "ROW_FACTORIES", "Dataset", "OwnerCase", "RowFactory", "factory_of"]
 
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True)
 
 NUMBERS: Final = (0, 1, -1, 2**31 - 1, -(2**31), 2**53 + 1, INT64_MAX, INT64_MIN)
-# Free JSON with dates, with what looks like one, and with none.
+# Free JSON with dates and other typed values, with what looks like one, and with none.
 FREE: Final[tuple[JsonObject, ...]] = (
     {},
     {"at": date_object(at(1.001)), "among": [1, date_object(LATEST), {"a": {"b": date_object(EARLIEST)}}]},
     {"$date": "2025-10-26T14:05:00+00:00", "$ref": "runs", "$id": date_object(at(0))},
     {"a": {"$date": "2025-10-26T14:05:00Z"}, "b": {"$date": [1]}, "c": {**date_object(at(0)), "d": None}},
     date_object(at(0)),
+    dict(zip("abcdefghijklm", TYPED_OBJECTS, strict=True)),
+)
+LISTS: Final[tuple[list[JsonValue], ...]] = (
+    [],
+    [None, 1.5, "a", [None, []], {"b": None}],
+    [*TYPED_OBJECTS, date_object(at(0)), {"among": [*TYPED_OBJECTS]}],
+    [{"$oid": 1}, {"$numberDecimal": 1.5}, {"$binary": "AA=="}],
 )
 INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001), at(1.002))
 
@@ -226,6 +233,8 @@ def a_device(dataset: Dataset, number: int) -> Device:
         attempts=number,
         due_at=INSTANTS[number % len(INSTANTS)],
         words={text: text, "createdAt": "2025-10-26T14:05:00Z"} if number % 3 else {},
+        things=LISTS[number % len(LISTS)],
+        labels=(None, text, None)[: number % 4],
         spots=tuple(map(a_spot, range(number % 3))),
     )
 

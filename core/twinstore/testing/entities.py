@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, cast
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 from typing_extensions import override
 
 from twinstore.access.defaults import AccessDefaults
@@ -39,6 +39,7 @@ from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.models.enums import NumberedEnum
 from twinstore.models.fields import (
     Flag,
+    FreeList,
     FreeObject,
     Id,
     Int64,
@@ -182,6 +183,8 @@ class Device(CanonicalModel):
     attempts: Int64 = 0
     due_at: Timestamp | None = None
     words: TextMap = Field(default_factory=dict)
+    things: FreeList = Field(default_factory=list[JsonValue])
+    labels: tuple[Trimmed | None, ...] = ()
     spots: tuple[Spot, ...] = Field(default=(), exclude_if=is_empty)
 
 

@@ -46,7 +46,7 @@ class StoredRow:
 
     Attributes:
         document: the values by wire name; instants are aware datetimes or text, enumerations are wire text,
-            absent values are omitted.
+            typed values of free JSON are the objects that represent them, absent values are omitted.
         markers: the storage markers of the entity; absent ones are omitted.
     """
 

@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bson import Decimal128, ObjectId, json_util
 from bson.codec_options import CodecOptions
 from pydantic import SecretStr
 from pymongo import MongoClient
@@ -20,7 +21,7 @@ from twinstore.testing import ProbeDefaults, StoredRow
 from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.client.connection import Connection
-from twinstore_mongo.mapping.free_json import references
+from twinstore_mongo.mapping.free_json import map_converters, references, within
 from twinstore_mongo.schema.comparison import Schema
 from twinstore_mongo.schema.proposal import proposed_step
 from twinstore_mongo.schema.steps import parse_step
@@ -63,6 +64,16 @@ def condition(entity: Entity, key: Key) -> Document:
         return {"_id": dict(zip(entity.key, key, strict=True))}
     derived = {item.name: f"_{item.name}" for item in entity.derived}
     return dict(zip([derived.get(name, name) for name in entity.key], key, strict=True))
+
+
+def typed_objects(value: Any) -> Any:  # noqa: ANN401  # free JSON
+    """Return free JSON with ids, decimals and bytes as extended JSON writes them."""
+    if isinstance(value, dict):
+        return {name: typed_objects(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return list(map(typed_objects, value))
+    is_typed = isinstance(value, bytes | Decimal128 | ObjectId)
+    return json_util.default(value, json_util.CANONICAL_JSON_OPTIONS) if is_typed else value
 
 
 @contextmanager
@@ -129,6 +140,7 @@ class MongoProbe(ProbeDefaults):
         names = {"_id": own} if own is not None and own in entity.shapes and own not in entity.markers else {}
         # The client turns a map that only looks like a reference into its own type.
         wire = {names.get(name, name): references(value) for name, value in document.items()}
+        within(map_converters(entity.model, typed_objects), wire)
         if entity.key_as_id and own is None:
             wire |= document["_id"]
         known = entity.shapes if entity.key_as_id else ()

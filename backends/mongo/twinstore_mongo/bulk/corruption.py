@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -26,7 +27,7 @@ from twinstore.bulk.corruption import (
 )
 from twinstore.models.fields import DATE
 from twinstore.plugins.resources import SharedResources
-from twinstore_mongo.bulk.scan import INT32_MAX, INT32_MIN, instant_text
+from twinstore_mongo.bulk.scan import INT32_MAX, INT32_MIN, instant_text, json_member
 from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.client.errors import DUPLICATE_KEY, ID_INDEX, violated_index
 from twinstore_mongo.client.types import EXACT
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from twinstore_mongo.settings import MongoSettings
 
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
+# Decimals with room for one more digit.
+SCALED: Final = re.compile(r"-?\d{1,16}\.\d{1,16}")
 NOT_OPTIONS: Final = frozenset({"v", "ns", "key"})
 
 
@@ -125,8 +128,10 @@ class MongoCorruptionWriter(CorruptionWriter):
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
         """Yield the same value in the other types of BSON that a program may have written."""
         match value:
-            case bson.ObjectId():
+            case bson.ObjectId() if place.name == ID:
                 yield "text", str(value)
+            case bson.ObjectId() | bson.Decimal128() | bytes():
+                yield from typed_forms(value)
             case datetime():
                 yield "text", f"{value.isoformat(timespec='milliseconds')}+00:00"
                 yield "object", {DATE: instant_text(value)}
@@ -160,6 +165,22 @@ class MongoCorruptionWriter(CorruptionWriter):
     def _collection(self, entity: Entity) -> Collection[RawBSONDocument]:
         name = self._connection.collection_name(entity)
         return self._connection.store.database[name].with_options(RAW)
+
+
+def typed_forms(value: bson.ObjectId | bson.Decimal128 | bytes) -> Iterator[tuple[str, object]]:
+    """Yield a typed value of free JSON as the object that represents it, and in the types next to its own."""
+    if isinstance(value, bytes):
+        subtype = value.subtype if isinstance(value, bson.Binary) else 0
+        yield "object of bytes", json_member(value)
+        yield "another subtype", bson.Binary(value, subtype ^ 1)
+        return
+    kind, text = "an id" if isinstance(value, bson.ObjectId) else "a decimal", str(value)
+    yield f"object of {kind}", json_member(value)
+    yield f"text of {kind}", text
+    if isinstance(value, bson.Decimal128):
+        yield "double of a decimal", float(text)
+        if SCALED.fullmatch(text):
+            yield "another scale", bson.Decimal128(f"{text}0")
 
 
 def row_of(entity: Entity, document: RawBSONDocument) -> RawRow:

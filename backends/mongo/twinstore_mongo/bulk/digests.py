@@ -354,8 +354,9 @@ class Places:
                 return self.of(INSTANT) if dated else 0
             case Kind.OBJECT:
                 return self._object(value, dated=dated)
-            case Kind.LIST if value.item is not None:
-                return self._around(LIST, self._of(value.item, dated=dated))
+            case Kind.LIST:
+                item = self.of(FREE, 1) if value.item is None else self._of(value.item, dated=dated)
+                return self._around(LIST, item)
             case Kind.MAP if value.item is not None:
                 # The path of an instant leads through no map.
                 return self._around(MAP, self._of(value.item, dated=False))

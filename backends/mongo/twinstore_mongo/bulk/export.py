@@ -25,6 +25,7 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.fast.records import PackedBatch, Stored
 from twinstore.models.shapes import lossy_map, lossy_map_reason
 from twinstore.runtime.forks import cleanup_unless_forked
+from twinstore.runtime.formatting import SHORT_REPR_LENGTH
 from twinstore_mongo.bulk.tenant_filter import owner_of_value
 from twinstore_mongo.client.bson import (
     EPOCH,
@@ -36,7 +37,7 @@ from twinstore_mongo.client.bson import (
     parts_of,
 )
 from twinstore_mongo.client.types import EXACT, FOREIGN_TYPES
-from twinstore_mongo.mapping.free_json import lossless_document
+from twinstore_mongo.mapping.free_json import ARRAY, NESTED, REPLACED, lossless_document
 from twinstore_mongo.mapping.key_order import (
     BATCH_BYTES,
     SIMPLE,
@@ -48,6 +49,8 @@ from twinstore_mongo.mapping.key_order import (
 from twinstore_mongo.mapping.layout import ID, internal_names
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from pymongo.collection import Collection
     from pymongo.command_cursor import RawBatchCommandCursor
     from pymongo.cursor import RawBatchCursor
@@ -70,9 +73,9 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
 )
 BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
-ALTERED: Final = (
-    "holds a name twice, or a value of a type that JSON does not have (code, symbol, undefined, pointer)"
-)
+ALTERED: Final = "holds what the client does not give back"
+# Types that models would read as something else, by their number.
+FOREIGN: Final = {**REPLACED, 0x0D: "code", 0x0F: "code with scope"}
 # Of one query, whose text grows with them.
 KEYS_AT_ONCE: Final = 1000
 
@@ -243,7 +246,7 @@ class Exporter:
             return self.by_first_values(raw, BROKEN)
         exact = document if encode(stored) == raw else lossless_document(raw)
         if exact is None or encode(self.own(document)) != encode(self.own(stored)):
-            return self.by_first_values(raw, ALTERED)
+            return self.by_first_values(raw, next(altered_parts(raw, FOREIGN, self._left_out), ALTERED))
         return self.record(exact, raw)
 
     def own(self, document: Document) -> Document:
@@ -342,6 +345,35 @@ def reason_of(error: DocumentDecodeError) -> str:
     """Return why a document forms no model, without the frame of the message."""
     _, _, reason = error.message.partition("cannot be read: ")
     return reason.removesuffix(". Repair or quarantine the document.") or error.message
+
+
+def altered_parts(
+    raw: bytes, kinds: Mapping[int, str], left_out: AbstractSet[str] = frozenset(), path: str = ""
+) -> Iterator[str]:
+    """Yield what the client gives as something else: the path and the name of its type, or what it is.
+
+    Args:
+        raw: a document.
+        kinds: the names of the types that are meant.
+        left_out: names that no model reads, in which only replaced types count.
+        path: where the document is.
+    """
+    seen: set[bytes] = set()
+    for kind, name, start, end in elements(raw):
+        text = name[:SHORT_REPR_LENGTH].decode(errors="backslashreplace")
+        place, meant = f"{path}.{text}" if path else text, REPLACED if text in left_out else kinds
+        if name in seen:
+            yield f"{place}: the name occurs twice"
+        seen.add(name)
+        if kind in meant:
+            yield f"{place}: {meant[kind]} is a type of BSON that no copy keeps"
+        elif kind in NESTED:
+            inner = raw[start:end]
+            if kind == ARRAY and any(
+                item != str(number).encode() for number, (_, item, _, _) in enumerate(elements(inner))
+            ):
+                yield f"{place}: the items of the list are not numbered in order"
+            yield from altered_parts(inner, meant, path=place)
 
 
 def mark_utc(document: Document, tree: PathTree) -> bool:

@@ -8,6 +8,7 @@ twice or a type is replaced, is marked as a whole.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,8 +25,9 @@ from pydantic_core import PydanticCustomError
 from twinstore.bulk.rows import MARK, ScanRow, marked
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
-from twinstore.models.fields import DATE, date_in, parse_timestamp
+from twinstore.models.fields import DATE, parse_timestamp
 from twinstore.models.shapes import Kind
+from twinstore.models.typed_objects import decimal_in, is_typed_object
 from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_of, parts_of, value_in
 from twinstore_mongo.client.types import EXACT
@@ -254,8 +256,9 @@ class CollectionScan:
 # How a stored document is shown to a comparison: as canonical JSON, with marks for what is never written.
 #
 # The form in which the driver writes is BSON type by BSON type: an instant is a date, and so is the object
-# that represents one in free JSON; an integer that a table holds in 64 bits has 64 bits here too, all others
-# take as many as their value needs, and nothing is null.
+# that represents one in free JSON, where ids, decimals and bytes have such objects, too; an integer that a
+# table holds in 64 bits has 64 bits here too, all others take as many as their value needs, and nothing is
+# null outside of free JSON and of lists that say so.
 
 
 # Types shown as they are. The client has a separate class for integers of 64 bits, so these have 32.
@@ -422,13 +425,19 @@ def format_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401 
     if type(value) is not dict:
         return
     name, *rest = path
-    found = value.get(name)
     if rest:
-        format_instants(found, tuple(rest))
-    elif type(found) is datetime:
-        value[name] = instant_text(found)
-    elif type(found) is str:
-        value[name] = marked("text", found)
+        format_instants(value.get(name), tuple(rest))
+    elif name in value:
+        value[name] = shown_instant(value[name])
+
+
+def shown_instant(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a date as its canonical text, in lists too, and text under a mark."""
+    if type(value) is datetime:
+        return instant_text(value)
+    if type(value) is list:
+        return list(map(shown_instant, value))
+    return marked("text", value) if type(value) is str else value
 
 
 def long_of(value: object) -> object:
@@ -441,10 +450,12 @@ def long_of(value: object) -> object:
 
 
 def json_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
-    """Return an object of free JSON with its dates as the objects that represent them.
+    """Return an object or list of free JSON with its typed values as the objects that represent them.
 
-    An object of that form that is stored as such is marked, because the driver writes a date.
+    An object of that form that is stored as such is marked, because the driver writes the typed value.
     """
+    if type(value) is list:
+        return json_member(value)
     if type(value) is dict:
         if PLAIN.issuperset(map(type, value.values())):
             return value
@@ -454,13 +465,36 @@ def json_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
 
 def json_member(value: Any) -> Any:  # noqa: ANN401  # any stored value
     """Return a member of free JSON as :func:`json_map` has it."""
-    if type(value) is datetime:
+    kind = type(value)
+    if kind is datetime:
         return {DATE: instant_text(value)}
-    if type(value) is dict and date_in(value) is not None:
-        return marked("object", value)
-    if type(value) is list:
+    if kind is dict:
+        return marked("object", value) if is_typed_object(value) else json_map(value)
+    if kind is list:
         return value if PLAIN.issuperset(map(type, value)) else list(map(json_member, value))
-    return json_map(value)
+    shown = SHOWN_AS.get(kind)
+    return json_map(value) if shown is None else shown(value)
+
+
+def json_decimal(value: bson.Decimal128) -> object:
+    """Return the object of a decimal, the value itself where it has none or is encoded in another way."""
+    shown = {"$numberDecimal": str(value)}
+    found = decimal_in(shown)
+    return value if found is None or bson.Decimal128(found).bid != value.bid else shown
+
+
+def json_binary(value: bytes) -> object:
+    """Return the object of bytes; the client has a special class for all subtypes but 0."""
+    subtype = value.subtype if isinstance(value, bson.Binary) else 0
+    return {"$binary": {"base64": b64encode(value).decode(), "subType": f"{subtype:02x}"}}
+
+
+SHOWN_AS: Final[Mapping[type, Callable[[Any], object]]] = {
+    bson.ObjectId: lambda value: {"$oid": value.binary.hex()},
+    bson.Decimal128: json_decimal,
+    bytes: json_binary,
+    bson.Binary: json_binary,
+}
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value

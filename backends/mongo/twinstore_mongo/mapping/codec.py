@@ -29,7 +29,7 @@ from twinstore.models.shapes import Kind
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, first_of, value_in
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.types import code_object
-from twinstore_mongo.mapping.free_json import encode_dates, free_map, map_converters, references, within
+from twinstore_mongo.mapping.free_json import encode_typed, free_map, map_converters, references, within
 from twinstore_mongo.mapping.layout import (
     ID,
     VERSION,
@@ -126,7 +126,7 @@ class Codec(Generic[M]):
         self.readings = Readings(entity, self.names)
         self.longs = longs_of(entity)
         self._read_maps = map_converters(entity.model, free_map, references)
-        self._written_maps = map_converters(entity.model, encode_dates)
+        self._written_maps = map_converters(entity.model, encode_typed)
         self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)
         self._written = tuple((marker.name, stored) for marker, stored in self._markers if stored != ID)
         self._internal = internal_names(entity)

@@ -101,6 +101,12 @@ def object_schema(model: type[CanonicalModel]) -> Document:
 
 def schema_of(value: ValueShape) -> Document:
     """Return the schema of one value; of free JSON nothing is known."""
+    schema = present_schema(value)
+    return {"anyOf": [{"bsonType": "null"}, schema]} if value.nullable and schema else schema
+
+
+def present_schema(value: ValueShape) -> Document:
+    """Return the schema of one value that is not null."""
     item = {} if value.item is None else schema_of(value.item)
     match value.kind:
         case Kind.LIST:

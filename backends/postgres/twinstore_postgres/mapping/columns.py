@@ -227,7 +227,7 @@ def _key_type(entity: Entity, name: str) -> LiteralString | None:
 
 def _type(entity: Entity, wire: str, value: ValueShape) -> LiteralString:
     number = NARROW if wire in entity.narrow else TYPES[Kind.INTEGER]
-    if value.kind is Kind.LIST and value.item is not None:
+    if value.kind is Kind.LIST and value.item is not None and not value.item.nullable:
         if value.item.kind in TEXTS:
             return "text[]"
         if value.item.kind is Kind.INTEGER:
