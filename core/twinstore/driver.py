@@ -43,6 +43,7 @@ PARTS: Final = (
     "twinstore.models.fields",
     "twinstore.models.json_text",
     "twinstore.models.shapes",
+    "twinstore.models.typed_objects",
     "twinstore.plugins.access_backend",
     "twinstore.plugins.module_spec",
     "twinstore.plugins.resources",

@@ -5,7 +5,7 @@ from twinstore.access.defaults import Log as Log
 from twinstore.access.defaults import MarkRule as MarkRule
 from twinstore.access.defaults import PartialProgress as PartialProgress
 from twinstore.access.defaults import append_rows as append_rows
-from twinstore.access.defaults import every_row as every_row
+from twinstore.access.defaults import every_page as every_page
 from twinstore.access.defaults import first_keys as first_keys
 from twinstore.access.defaults import first_readable as first_readable
 from twinstore.access.defaults import highest_number as highest_number
@@ -143,6 +143,7 @@ from twinstore.catalog.entity import Module as Module
 from twinstore.catalog.entity import Parent as Parent
 from twinstore.catalog.entity import Release as Release
 from twinstore.catalog.entity import Retention as Retention
+from twinstore.catalog.entity import RetentionUnit as RetentionUnit
 from twinstore.catalog.entity import is_present as is_present
 from twinstore.catalog.indexes import EVERYWHERE as EVERYWHERE
 from twinstore.catalog.indexes import Index as Index
@@ -238,6 +239,7 @@ from twinstore.models.fields import DecimalNumber as DecimalNumber
 from twinstore.models.fields import DigestSet as DigestSet
 from twinstore.models.fields import DigestText as DigestText
 from twinstore.models.fields import Flag as Flag
+from twinstore.models.fields import FreeList as FreeList
 from twinstore.models.fields import FreeObject as FreeObject
 from twinstore.models.fields import Id as Id
 from twinstore.models.fields import Int64 as Int64
@@ -289,6 +291,13 @@ from twinstore.models.shapes import lossy_map_reason as lossy_map_reason
 from twinstore.models.shapes import omitted_values as omitted_values
 from twinstore.models.shapes import shapes_of as shapes_of
 from twinstore.models.shapes import variants_of as variants_of
+from twinstore.models.typed_objects import binary_in as binary_in
+from twinstore.models.typed_objects import binary_object as binary_object
+from twinstore.models.typed_objects import decimal_in as decimal_in
+from twinstore.models.typed_objects import decimal_object as decimal_object
+from twinstore.models.typed_objects import is_typed_object as is_typed_object
+from twinstore.models.typed_objects import oid_in as oid_in
+from twinstore.models.typed_objects import oid_object as oid_object
 from twinstore.plugins.access_backend import AccessBackend as AccessBackend
 from twinstore.plugins.backend import BACKEND_API_VERSION as BACKEND_API_VERSION
 from twinstore.plugins.backend import BackendSpec as BackendSpec
@@ -318,6 +327,7 @@ from twinstore.plugins.options import ConfigPath as ConfigPath
 from twinstore.plugins.options import Days as Days
 from twinstore.plugins.options import ModuleOptions as ModuleOptions
 from twinstore.plugins.options import ModuleSettings as ModuleSettings
+from twinstore.plugins.options import RetentionSeconds as RetentionSeconds
 from twinstore.plugins.options import Seconds as Seconds
 from twinstore.plugins.resources import SharedResources as SharedResources
 from twinstore.plugins.settings import BackendSettings as BackendSettings
@@ -439,6 +449,7 @@ __all__: list[str] = [
     "FixedClock",
     "Flag",
     "ForkSafeLock",
+    "FreeList",
     "FreeObject",
     "Id",
     "ImportOutcome",
@@ -517,6 +528,8 @@ __all__: list[str] = [
     "Renewable",
     "ReportsDefaults",
     "Retention",
+    "RetentionSeconds",
+    "RetentionUnit",
     "RetryQueues",
     "Role",
     "Row",
@@ -571,6 +584,8 @@ __all__: list[str] = [
     "backoff_delays",
     "base64_pieces",
     "batch_size_argument",
+    "binary_in",
+    "binary_object",
     "binary_uuid",
     "broken_modules",
     "build_query",
@@ -588,6 +603,8 @@ __all__: list[str] = [
     "count_argument",
     "date_in",
     "date_object",
+    "decimal_in",
+    "decimal_object",
     "decode",
     "decode_stored",
     "decode_token",
@@ -603,7 +620,7 @@ __all__: list[str] = [
     "encode",
     "encode_token",
     "evaluate",
-    "every_row",
+    "every_page",
     "explain",
     "field_argument",
     "first_keys",
@@ -625,6 +642,7 @@ __all__: list[str] = [
     "invalid_transition",
     "is_empty",
     "is_present",
+    "is_typed_object",
     "is_whole",
     "keys_of",
     "label_of_value",
@@ -655,6 +673,8 @@ __all__: list[str] = [
     "not_found",
     "object_argument",
     "object_id",
+    "oid_in",
+    "oid_object",
     "omitted_values",
     "open_module",
     "open_storage",

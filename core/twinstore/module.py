@@ -35,9 +35,11 @@ PARTS: Final = (
     "twinstore.models.fields",
     "twinstore.models.rules",
     "twinstore.models.shapes",
+    "twinstore.models.typed_objects",
     "twinstore.plugins.checks",
     "twinstore.plugins.module_spec",
     "twinstore.storage.module",
+    "twinstore.storage.data",
 )
 
 __getattr__, __dir__ = lazy_exports(__name__, PARTS)

@@ -5,7 +5,7 @@ from twinstore.access.defaults import Log as Log
 from twinstore.access.defaults import MarkRule as MarkRule
 from twinstore.access.defaults import PartialProgress as PartialProgress
 from twinstore.access.defaults import append_rows as append_rows
-from twinstore.access.defaults import every_row as every_row
+from twinstore.access.defaults import every_page as every_page
 from twinstore.access.defaults import first_keys as first_keys
 from twinstore.access.defaults import first_readable as first_readable
 from twinstore.access.defaults import highest_number as highest_number
@@ -89,6 +89,7 @@ from twinstore.catalog.entity import Module as Module
 from twinstore.catalog.entity import Parent as Parent
 from twinstore.catalog.entity import Release as Release
 from twinstore.catalog.entity import Retention as Retention
+from twinstore.catalog.entity import RetentionUnit as RetentionUnit
 from twinstore.catalog.entity import is_present as is_present
 from twinstore.catalog.indexes import EVERYWHERE as EVERYWHERE
 from twinstore.catalog.indexes import Index as Index
@@ -145,6 +146,7 @@ from twinstore.models.fields import DecimalNumber as DecimalNumber
 from twinstore.models.fields import DigestSet as DigestSet
 from twinstore.models.fields import DigestText as DigestText
 from twinstore.models.fields import Flag as Flag
+from twinstore.models.fields import FreeList as FreeList
 from twinstore.models.fields import FreeObject as FreeObject
 from twinstore.models.fields import Id as Id
 from twinstore.models.fields import Int64 as Int64
@@ -208,6 +210,13 @@ from twinstore.models.shapes import lossy_map_reason as lossy_map_reason
 from twinstore.models.shapes import omitted_values as omitted_values
 from twinstore.models.shapes import shapes_of as shapes_of
 from twinstore.models.shapes import variants_of as variants_of
+from twinstore.models.typed_objects import binary_in as binary_in
+from twinstore.models.typed_objects import binary_object as binary_object
+from twinstore.models.typed_objects import decimal_in as decimal_in
+from twinstore.models.typed_objects import decimal_object as decimal_object
+from twinstore.models.typed_objects import is_typed_object as is_typed_object
+from twinstore.models.typed_objects import oid_in as oid_in
+from twinstore.models.typed_objects import oid_object as oid_object
 from twinstore.plugins.checks import Cutoffs as Cutoffs
 from twinstore.plugins.checks import ListedRow as ListedRow
 from twinstore.plugins.checks import ListQuery as ListQuery
@@ -233,7 +242,10 @@ from twinstore.plugins.options import ConfigPath as ConfigPath
 from twinstore.plugins.options import Days as Days
 from twinstore.plugins.options import ModuleOptions as ModuleOptions
 from twinstore.plugins.options import ModuleSettings as ModuleSettings
+from twinstore.plugins.options import RetentionSeconds as RetentionSeconds
 from twinstore.plugins.options import Seconds as Seconds
+from twinstore.storage.data import DataSession as DataSession
+from twinstore.storage.data import DataStorage as DataStorage
 from twinstore.storage.module import ModuleStorage as ModuleStorage
 from twinstore.storage.module import SessionFactory as SessionFactory
 
@@ -279,6 +291,8 @@ __all__: list[str] = [
     "Count",
     "Count32",
     "Cutoffs",
+    "DataSession",
+    "DataStorage",
     "Days",
     "DecimalNumber",
     "Derived",
@@ -297,6 +311,7 @@ __all__: list[str] = [
     "FirstOf",
     "FixedClock",
     "Flag",
+    "FreeList",
     "FreeObject",
     "Id",
     "Index",
@@ -353,6 +368,8 @@ __all__: list[str] = [
     "Repository",
     "RequiresEntry",
     "Retention",
+    "RetentionSeconds",
+    "RetentionUnit",
     "RetryQueues",
     "Row",
     "Rows",
@@ -395,6 +412,8 @@ __all__: list[str] = [
     "append_rows",
     "backoff_delays",
     "batch_size_argument",
+    "binary_in",
+    "binary_object",
     "binary_uuid",
     "body_of",
     "broken_modules",
@@ -409,6 +428,8 @@ __all__: list[str] = [
     "count_argument",
     "date_in",
     "date_object",
+    "decimal_in",
+    "decimal_object",
     "decode_stored",
     "decode_token",
     "describe_failure",
@@ -416,7 +437,7 @@ __all__: list[str] = [
     "duration_argument",
     "each",
     "encode_token",
-    "every_row",
+    "every_page",
     "expect",
     "explain",
     "field_argument",
@@ -436,6 +457,7 @@ __all__: list[str] = [
     "int64",
     "is_empty",
     "is_present",
+    "is_typed_object",
     "is_whole",
     "keys_of",
     "label_of_value",
@@ -452,6 +474,8 @@ __all__: list[str] = [
     "never_committed",
     "object_argument",
     "object_id",
+    "oid_in",
+    "oid_object",
     "omitted_values",
     "optional_reference_argument",
     "optional_text_argument",

@@ -8,7 +8,7 @@ import pytest
 
 import twinstore_mongo.backend
 import twinstore_postgres.backend
-from tests.drivers.mongo.deployment import mongo_deployments
+from tests.drivers.mongo.deployment import MongoDeployment, mongo_deployments
 from tests.drivers.postgres.deployment import postgres_deployments
 from twinstore.scheduler.repositories.policy_jobs import CLAIM
 from twinstore.testing.scheduler import ClaimContract, PolicyClaimContract, PolicyJobContract
@@ -33,6 +33,8 @@ def general_ways_only() -> Iterator[None]:
         for backend in (twinstore_mongo.backend, twinstore_postgres.backend):
             assert CLAIM in backend.specials_of("scheduler")
             patch.setattr(backend, "specials_of", nothing)
+        # No write waits in the server then: the steps of core lose at once and are repeated.
+        patch.setattr(MongoDeployment, "waiting", None)
         yield
 
 

@@ -26,6 +26,7 @@ from twinstore.scheduler.policy_jobs import PolicyRunJob
 from twinstore.testing import (
     AccessDefaultsContract,
     CopyStateContract,
+    DataContract,
     DriverContract,
     KeyedRepositoryContract,
     ModuleContract,
@@ -103,6 +104,7 @@ def test_the_aggregates_hold_every_contract() -> None:
         "Contract",
         "DriverContract",
         "ModuleContract",
+        "DataContract",
         "CopyStateContract",
         "AccessContract",
         "AccessDefaultsContract",
@@ -110,6 +112,7 @@ def test_the_aggregates_hold_every_contract() -> None:
     generic = {cls.__name__ for cls in mixins_of(ModuleContract)}
     copies = {cls.__name__ for cls in mixins_of(CopyStateContract)}
     assert generic | copies == exported - wholes
+    assert {cls.__name__ for cls in mixins_of(DataContract)} < generic
     assert generic.isdisjoint(copies)
     special = {name for name in scheduler.__all__ if name.endswith("Contract")} - {"SchedulerContract"}
     assert {cls.__name__ for cls in MIXINS} == generic | special

@@ -86,10 +86,15 @@ def grown(model: CanonicalModel, size: int) -> CanonicalModel | None:
     return None
 
 
+def named(item: Example) -> str:
+    """Return the name of the row of an entity, and of its parent; others may have the parent stored too."""
+    return f"large-{item.name}"
+
+
 def sized(module: ModuleExamples, size: int) -> Iterator[tuple[Example, CanonicalModel]]:
     """Yield the entities of a module that can have rows of any size, each with one of this size."""
     for item in module.examples:
-        if (large := grown(item.small(TENANT, "large"), size)) is not None:
+        if (large := grown(item.small(TENANT, named(item)), size)) is not None:
             yield item, large
 
 
@@ -104,10 +109,12 @@ def test_nearly_every_entity_can_be_large() -> None:
 
 
 def store_parent(session: Any, module: ModuleExamples, item: Example) -> None:  # noqa: ANN401  # of any module
-    """Store the parent of a row, if it has one."""
+    """Store the parent of a row, if it has one and it is not there."""
     if item.entity.parent is not None:
         parent = module.of(item.entity.parent.entity)
-        parent.store(session, TENANT, parent.small(TENANT, "large"))
+        small = parent.small(TENANT, named(item))
+        if parent.found(session, TENANT, small) is None:
+            parent.store(session, TENANT, small)
 
 
 def stored_and_found(storage: Storage, module: ModuleExamples, item: Example, model: CanonicalModel) -> None:

@@ -26,10 +26,10 @@ from twinstore.plugins.modules import built_modules, module_spec
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.scheduler.catalog_jobs import GRAPH_JOB_EVENTS
 from twinstore.scheduler.module import MODULE
-from twinstore.testing.entities import KIT
+from twinstore.testing.entities import DEVICES, KIT, NOTES
 from twinstore_postgres.mapping.columns import column_name, columns_of
 from twinstore_postgres.schema.comparison import SCHEMA_FILE, describe_schema, wanted_schema
-from twinstore_postgres.schema.ddl import create_table
+from twinstore_postgres.schema.ddl import create_table, indexes
 from twinstore_postgres.schema.files import Migration
 from twinstore_postgres.schema.migrator import CREATE_LEDGER
 from twinstore_postgres.schema.proposal import contradictions, proposed_migration
@@ -238,6 +238,29 @@ def test_an_index_is_proposed_as_described() -> None:
         "    ON scheduler.runs (tenant_id, created_at DESC, retry_of NULLS FIRST)"
         " WHERE state IN (2) AND schedule_id = 'it''s';\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("entity", "name", "statement"),
+    [
+        (NOTES, "spot", "(batch, (spot->>'label') COLLATE \"C\", (spot->>'seenAt') COLLATE \"C\" DESC)"),
+        (NOTES, "tags", "USING gin (tags)"),
+        (DEVICES, "spots", "USING gin ((payload->'spots'))"),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_an_index_inside_of_a_field_is_an_expression_or_one_of_members(
+    entity: Entity, name: str, statement: str
+) -> None:
+    (found,) = [item.sql for item in indexes(entity) if item.name == f"idx_{entity.name}_{name}"]
+    assert found.endswith(f" {statement};")
+
+
+def test_a_number_that_only_the_payload_has_stays_json() -> None:
+    beside = tuple(name for name in DEVICES.beside if name != "rank")
+    odd = replace(DEVICES, beside=beside, indexes=(Index(fields=("-rank", "batch"), name="odd"),))
+    (found,) = [item.sql for item in indexes(odd)]
+    assert found.endswith("ON kit.devices ((payload->'rank') DESC, batch);")
 
 
 @pytest.mark.parametrize(

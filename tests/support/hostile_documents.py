@@ -49,6 +49,11 @@ DATE_TEXTS: Final = (
     b"10000-01-01T00:00:00+00:00",
     b"",
 )
+TYPED_TEXTS: Final = {
+    b"$oid": (b"0" * 24, b"65a1f0c2b7e4d90012345678", b"65A1F0C2B7E4D90012345678", b"0" * 23),
+    b"$numberDecimal": (b"1.50", b"1E+3", b"0E-6176", b"1e3", b"-0", b"NaN", b"1" * 35),
+    b"base64": (b"", b"AP8=", b"AP9=", b"AP8"),
+}
 TEXTS: Final[tuple[bytes, ...]] = tuple(
     text.encode()
     for text in (
@@ -211,6 +216,16 @@ def date_object(rng: Random) -> tuple[int, tuple[Element, ...]]:
     return DOCUMENT, (made, made) if rng.random() < 0.1 else (made,)  # a share
 
 
+def typed_object(rng: Random) -> tuple[int, tuple[Element, ...]]:
+    """Return a document that represents an id, a decimal or bytes in free JSON, or only looks like one."""
+    name = rng.choice(list(TYPED_TEXTS))
+    text = Element(TEXT, name, sized(rng.choice(TYPED_TEXTS[name])))
+    if name != b"base64":
+        return DOCUMENT, (text,)
+    subtype = Element(TEXT, b"subType", sized(rng.choice((b"00", b"04", b"ff", b"0A"))))
+    return DOCUMENT, (Element(DOCUMENT, b"$binary", rng.choice(((text, subtype), (subtype, text)))),)
+
+
 MAKERS: Final[dict[str, Callable[[Random], tuple[int, bytes]]]] = {
     "double": lambda rng: (0x01, struct.pack("<d", rng.choice(DOUBLES))),
     "any double": lambda rng: (0x01, rng.randbytes(8)),
@@ -243,6 +258,7 @@ NESTED_MAKERS: Final[dict[str, Callable[[Random], tuple[int, tuple[Element, ...]
     "nested": nested,
     "reference": reference,
     "date object": date_object,
+    "typed object": typed_object,
 }
 
 

@@ -331,7 +331,7 @@ def test_refused_free_json_begins_with_its_rule_and_repeats_nothing_of_the_value
         pydantic.TypeAdapter(FreeObject).validate_python({"a": value})
     (problem,) = caught.value.errors()
     assert problem["msg"].startswith(("number", "whole number", "text", "set", "int"))
-    assert describe_failure(Run, caught.value, quote=False) == f"Run document: {problem['msg']}"
+    assert describe_failure(Run, caught.value, quote=False) == f"Run a: {problem['msg']}"
 
 
 class Remembering(Run):

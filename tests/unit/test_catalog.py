@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import pydantic
 import pytest
+from pydantic import Field
 
 from twinstore.access.query import holds, label_of_value
 from twinstore.catalog.conditions import (
@@ -20,15 +23,38 @@ from twinstore.catalog.conditions import (
     NotAfter,
     OneOf,
 )
-from twinstore.catalog.entity import Derived, Entity, Layout, Marker, Module, Parent
+from twinstore.catalog.entity import (
+    Derived,
+    Entity,
+    Layout,
+    Marker,
+    Module,
+    Parent,
+    Retention,
+    RetentionUnit,
+)
 from twinstore.catalog.indexes import Index, StoreKind
 from twinstore.catalog.keys import digits, text, uuid
 from twinstore.catalog.tenancy import Tenancy
+from twinstore.fast.program import NoProgram, program_of
+from twinstore.models.canonical import CanonicalModel
 from twinstore.models.fields import Count, Id
 from twinstore.models.shapes import Kind, VariantModel, shapes_of, variants_of
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS, IMPACT_SNAPSHOTS, RUN_SUMMARIES
 from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
-from twinstore.testing.entities import DEVICES, ENTRIES, LINES, NOTES, PARCELS, PARTS, PLACES, Colour, Level
+from twinstore.testing.entities import (
+    DEVICES,
+    ENTRIES,
+    LINES,
+    NOTES,
+    PARCELS,
+    PARTS,
+    PLACES,
+    TICKETS,
+    Colour,
+    Level,
+    Ticket,
+)
 from twinstore.testing.instants import at
 
 if TYPE_CHECKING:
@@ -142,6 +168,69 @@ def test_a_module_has_distinguishable_entities_parents_first() -> None:
 )
 def test_a_unique_value_of_fields_that_are_always_there_is_accepted(index: Index) -> None:
     assert described(DEVICES, indexes=(index,)).indexes == (index,)
+
+
+INNER: Final = {
+    "a nested value": "spot.label",
+    "the instant of a nested value": "spot.seenAt",
+    "a list of texts": "tags",
+    "a list of numbers": "seats",
+    "what is in a list": "spots.label",
+}
+ON_DOCUMENTS: Final = frozenset({StoreKind.DOCUMENTS})
+
+
+@pytest.mark.parametrize("name", INNER.values(), ids=INNER)
+def test_an_index_may_be_about_what_is_inside_of_a_field(name: str) -> None:
+    index = Index(fields=(name,), name="inner")
+    entity = described(NOTES, indexes=(NOTES.indexes[0], index))
+    assert [item.name for item in entity.indexes if entity.is_inner(item)] == ["inner"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"fields": ("spot.town",)}, "has no field spot.town"),
+        ({"fields": ("extra.town",)}, "has no field extra.town"),
+        ({"fields": ("title.first",)}, "has no field title.first"),
+        ({"fields": ("archivedAt.year",)}, "has no field archivedAt.year"),
+        ({"fields": ("spot.details",)}, "on spot.details, which is a map with free keys; name a value in it"),
+        ({"fields": ("spot.label",), "unique": True}, "inside of a field; such an index can only find rows"),
+        ({"fields": ("tags",), "unique": True}, "inside of a field; such an index can only find rows"),
+        ({"fields": ("spot.label",), "nulls_first": True}, "such an index can only find rows"),
+        ({"fields": ("tags", "title")}, "on a list and other fields, which tables cannot have"),
+        ({"fields": ("tags", "spots.label"), "stores": ON_DOCUMENTS}, "on two lists"),
+        ({"fields": ("-tags",)}, "on a list in descending order"),
+        ({"fields": ("dueAt",), "expires": True}, "must be on its retention's field alone"),
+        ({"fields": ("closedAt", "id"), "expires": True}, "must be on its retention's field alone"),
+        ({"fields": ("id",), "where": (Equals("spot.label", "x"),)}, "has no field spot.label"),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_an_index_that_a_store_cannot_have_is_refused(changes: dict[str, Any], problem: str) -> None:
+    index = Index(**{"name": "odd", **changes})
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        described(NOTES, indexes=(*NOTES.indexes, index))
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "age"),
+    [
+        (RetentionUnit.DAYS, 2, timedelta(days=2)),
+        (RetentionUnit.SECONDS, 90, timedelta(seconds=90)),
+        (RetentionUnit.INSTANT, True, timedelta(0)),
+        *((unit, 0, None) for unit in RetentionUnit),
+    ],
+)
+def test_an_option_says_at_which_age_rows_are_due(
+    unit: RetentionUnit, value: int, age: timedelta | None
+) -> None:
+    assert unit.age(value) == age
+
+
+def test_rows_expire_by_a_timestamp() -> None:
+    with pytest.raises(ValueError, match="expires by title, which is not a timestamp"):
+        described(NOTES, retention=Retention(field="title", option="note_retention_days"))
 
 
 def test_a_required_marker_may_be_a_unique_value() -> None:
@@ -345,3 +434,90 @@ def test_a_second_generated_id_is_refused(entity: Entity, changes: dict[str, Any
 def test_a_generated_id_is_no_field_and_leaves_the_key_where_it_is() -> None:
     assert (PARCELS.document_id, PARCELS.single_key) == (None, "parcelId")
     assert replace(PARCELS, generated_id=False).document_id == "parcelId"
+
+
+@pytest.mark.parametrize(
+    ("entity", "changes", "problem"),
+    [
+        (NOTES, {"key_as_id": True}, "has the key id as its id, which a key of one text always is"),
+        (TICKETS, {"generated_id": True}, "has the key number as its id and another id"),
+        (TICKETS, {"own_id": "batch"}, "has the own id batch, which is for a key of one other field"),
+        (
+            DEVICES,
+            {"key_as_id": True, "key_parts": (uuid("id"), text("importedBy"))},
+            "has the key importedBy as its id, which is not a field of its model",
+        ),
+    ],
+    ids=said,
+)
+def test_a_key_that_cannot_be_the_id_is_refused(
+    entity: Entity[Any], changes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{entity.name} {problem}"):
+        replace(entity, **changes)
+
+
+def named(alias: str) -> type[Ticket]:
+    """Return the model of a ticket with a further field that is stored under some name."""
+    found: type[Ticket] = pydantic.create_model(
+        "Named", __base__=Ticket, more=(Annotated[str, Field(alias=alias)], "")
+    )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("alias", "changes", "setting"),
+    [
+        ("_id", {}, "it is the key or joins it, so give the field another alias"),
+        ("_id.number", {}, "it is a part of the key"),
+        ("_version", {"versioned": True}, "set versioned to False"),
+        ("_by", {"storage": (Marker(name="by"),)}, "make the marker by plain, or rename it"),
+        (
+            "_digest",
+            {"derived": (Derived(name="digest", kind=Kind.TEXT, value=lambda *_: ""),)},
+            "keep the derived field digest to tables, or rename it",
+        ),
+    ],
+    ids=said,
+)
+def test_a_name_that_documents_need_themselves_is_refused_with_what_frees_it(
+    alias: str, changes: dict[str, Any], setting: str
+) -> None:
+    needed = f"^tickets has the field {re.escape(alias)}, but documents need that name themselves; {setting}"
+    with pytest.raises(ValueError, match=needed):
+        replace(TICKETS, model=named(alias), **changes)
+    if alias[:3] != "_id":
+        replace(TICKETS, model=named(alias))
+
+
+@pytest.mark.parametrize("alias", ["", "a\0b"])
+def test_a_name_under_which_no_store_holds_a_value_is_refused_at_any_depth(alias: str) -> None:
+    innermost: Any = named(alias)
+    inner: Any = pydantic.create_model("Inner", __base__=CanonicalModel, more=innermost)
+    outer = pydantic.create_model("Outer", __base__=Ticket, inner=inner)
+    for model in (innermost, outer):
+        with pytest.raises(ValueError, match=r"^tickets has a field with the name .*; use a text"):
+            replace(TICKETS, model=model)
+
+
+@pytest.mark.parametrize("alias", ["$price", "hall.place"])
+def test_a_field_without_a_path_is_in_no_key_index_or_list(alias: str) -> None:
+    places: tuple[dict[str, Any], ...] = (
+        {"key_parts": (text(alias),), "key_as_id": False},
+        {"indexes": (Index(fields=("batch", alias), name="by"),)},
+        {"indexes": (Index(fields=("batch",), name="by", where=(IsNull(alias),)),)},
+        {"layout": Layout.PAYLOAD, "beside": (*TICKETS.key, alias)},
+        {"tenancy": Tenancy.required(alias)},
+    )
+    for changes in places:
+        with pytest.raises(ValueError, match=r"^tickets uses .* but documents have no path to a name"):
+            replace(TICKETS, **changes)
+    assert alias not in TICKETS.queried
+    assert replace(TICKETS, columns={alias: "other"}, narrow=("$price",)).unpathed == TICKETS.unpathed
+
+
+def test_native_code_leaves_other_names_than_those_of_a_convention_to_the_exact_way() -> None:
+    assert not any(entity.has_free_names for entity in (NOTES, DEVICES, GRAPH_JOBS, RUN_SUMMARIES))
+    found = program_of(replace(TICKETS, key_as_id=False))
+    assert isinstance(found, NoProgram)
+    assert found.reason == "a field has a name that native code does not know"

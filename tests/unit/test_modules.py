@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -15,11 +17,16 @@ import pytest
 import twinstore
 import twinstore_memory
 from tests.support.distributions import LIBRARY, install_distribution
+from tests.support.films import VISITS, Visit
 from tests.support.library.books import Book
+from tests.support.library.module import MODULE as LIBRARY_MODULE
 from tests.support.library.module import LibraryStorage
 from tests.support.library.plugin import LibraryOptions
 from twinstore import aio, load_settings, open_storage
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.observing import Counters
 from twinstore.plugins.drivers import list_backends
 from twinstore.plugins.modules import (
     broken_modules,
@@ -30,7 +37,9 @@ from twinstore.plugins.modules import (
 )
 from twinstore.scheduler import storage as scheduler_storage
 from twinstore.scheduler.module import MODULE
-from twinstore.storage.open import open_module
+from twinstore.storage.data import DataSession, DataStorage
+from twinstore.storage.open import open_module, storage_class
+from twinstore.testing.instants import at
 
 Install = Callable[..., None]
 
@@ -74,6 +83,9 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_distribution(monkeypatch, tmp_path, "acme-library", LIBRARY)
 
 
+WITHOUT_STORAGE = replace(LIBRARY_MODULE, storage=None, session=None)
+
+
 def memory(**persistence: object) -> Mapping[str, object]:
     return {"Persistence": {**persistence, "Memory": {"Store": uuid4().hex}}}
 
@@ -92,6 +104,46 @@ def refusal(name: str) -> ConfigurationError:
 def test_a_module_is_loaded_by_name_without_regard_to_case(name: str) -> None:
     assert module_spec(name) is MODULE
     assert module_plugin(name).title == "Scheduler"
+
+
+def test_a_module_of_data_alone_is_opened_with_the_access_to_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = {"twinstore.modules": {"films": "tests.support.films:PLUGIN"}}
+    install_distribution(monkeypatch, tmp_path, "acme-films", points)
+    visit, counters = Visit(id="first", page="/", seen_at=at()), Counters()
+    with open_storage(memory(Films="Memory"), observers=[counters]) as storage:
+        films = storage.module("films", DataStorage)
+        films.access.insert(VISITS, ALL_TENANTS, Row(visit))
+        with films.transaction(purpose="a look") as unit:
+            (found,) = unit.access.find(VISITS, ALL_TENANTS, [("first",)])
+        assert found == Row(visit)
+        assert films.bulk.counts(VISITS) == {":none": 1}
+    counted = {labels[:3] for labels in counters.snapshot().operations}
+    assert {("films", "access", "insert"), ("films", "access", "find")} <= counted
+    assert getattr(twinstore, "FilmsStorage") is DataStorage  # noqa: B009  # no stub knows it
+    assert getattr(twinstore, "FilmsSession") is DataSession  # noqa: B009  # no stub knows it
+
+
+def test_repositories_without_a_storage_are_refused(install: Install) -> None:
+    install("one-shop", plugin(spec="from tests.unit.test_modules import WITHOUT_STORAGE as it; return it"))
+    with pytest.raises(ConfigurationError, match="has repositories, but no storage class"):
+        storage_class(WITHOUT_STORAGE)
+
+
+def test_an_option_by_which_rows_expire_must_be_known(install: Install) -> None:
+    source = plugin(spec="from tests.support.films import MODULE; return MODULE")
+    install("one-shop", source.replace("Shop", "Films").replace('"shop"', '"films"'), entry="films")
+    assert "lets rows expire by keep_visits, remove_showings, which is no option" in refusal("films").message
+
+
+def test_a_description_that_is_refused_is_named_with_its_line(install: Install) -> None:
+    install("one-shop", plugin(spec="import one_shop_plugin_catalog"))
+    (site,) = [Path(path) for path in sys.path if path.endswith("one-shop")]
+    catalog = "from twinstore.module import Module\n\nModule(name='A')\n"
+    (site / "one_shop_plugin_catalog.py").write_text(catalog)
+    place = r"\(ValueError: module A cannot be a name; .*; line 3 of .*catalog\.py\)"
+    assert re.search(place, refusal("shop").message)
 
 
 @pytest.mark.usefixtures("library")

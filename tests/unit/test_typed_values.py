@@ -218,6 +218,17 @@ class Piece(Goods, discriminator_prefix="piece"):
         ),
         (
             WARES,
+            {"indexes": (Index(fields=("seals",), name="seals"),)},
+            "has the index seals of seals, which is bytes",
+        ),
+        (
+            WARES,
+            {"indexes": (Index(fields=("offer.price",), name="price"),)},
+            "has the index price on offer.price, which is a decimal number",
+        ),
+        (WARES, {"key_as_id": True}, "has the key id as its id, which a key of one text always is"),
+        (
+            WARES,
             {"indexes": (Index(fields=("price",), name="price", unique=True),)},
             "has the unique index price of price",
         ),

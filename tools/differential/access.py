@@ -34,6 +34,7 @@ from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT, TenancyKind, Tenant
 from twinstore.errors import ValidationError
 from twinstore.models.fields import date_object
+from twinstore.models.typed_objects import oid_object
 from twinstore.testing.datasets import DEVICE, NOTE, Dataset, factory_of
 from twinstore.testing.entities import (
     COUNTERS,
@@ -47,6 +48,8 @@ from twinstore.testing.entities import (
     PARTS,
     PLACES,
     SCANS,
+    STUBS,
+    TICKETS,
     Level,
     Spot,
 )
@@ -103,6 +106,8 @@ VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
         "level": tuple(Level),
         "rank": (0, 1, -(2**40)),
         "due_at": INSTANTS,
+        "things": ([], [None, oid_object("0" * 24), {"at": date_object(at(1))}]),
+        "labels": ((), (None, "l")),
         "spots": ((), (SPOT,)),
     },
     PARTS.name: {"amount": (0, 1), "checked_at": INSTANTS},
@@ -112,6 +117,13 @@ VARIED: Final[Mapping[str, Mapping[str, Sequence[object]]]] = {
     COUNTERS.name: {"amount": (0, 1, -1), "holder": (None, "w")},
     PARCELS.name: {"label": (None, "l1", "l2"), "amount": (0, 1), "checked_at": INSTANTS},
     SCANS.name: {"message": ("m", "m", "n")},
+    TICKETS.name: {
+        "price": (0, 1, 2**40),
+        "place": (None, "left"),
+        "updated_at": INSTANTS,
+        "revision": (0, 1),
+    },
+    STUBS.name: {"amount": (0, 1), "checked_at": INSTANTS},
     WARES.name: {
         "price": PRICES,
         "weight": (None, *PRICES),
@@ -158,6 +170,8 @@ CONDITIONS: Final[Mapping[str, Sequence[Condition]]] = {
     COUNTERS.name: (AtLeast("amount", 0), IsNull("holder")),
     PARCELS.name: (Equals("label", "l1"), AtLeast("amount", 1), IsNull("checkedAt")),
     SCANS.name: (AtLeast("sequence", 2), Equals("message", "m")),
+    TICKETS.name: (AtLeast("__v", 1), IsNull("_updatedAt"), AtLeast("number", 0)),
+    STUBS.name: (AtLeast("amount", 1), AtLeast("ticket", 0), IsPresent("checkedAt")),
     WARES.name: (
         Equals("price", Decimal("1.000")),
         AtLeast("price", 1),
@@ -180,6 +194,8 @@ ORDERS: Final[Mapping[str, Sequence[SortKey]]] = {
     PARTS.name: (SortKey("amount", number=True),),
     COUNTERS.name: (SortKey("amount", descending=True, number=True),),
     PARCELS.name: (SortKey("amount", number=True),),
+    TICKETS.name: (SortKey("_updatedAt", time=True, nullable=True), SortKey("__v", number=True)),
+    STUBS.name: (SortKey("amount", number=True), SortKey("checkedAt", time=True, nullable=True)),
     WARES.name: (
         SortKey("price", descending=True, decimal=True),
         SortKey("weight", decimal=True, nullable=True),
@@ -199,6 +215,8 @@ COUNTED: Final[Mapping[str, Sequence[str]]] = {
     COUNTERS.name: ("holder",),
     PARCELS.name: ("label", "amount"),
     SCANS.name: ("message",),
+    TICKETS.name: ("__v", "_class", "number"),
+    STUBS.name: ("amount", "gate"),
     WARES.name: ("maker", "design"),
     STAMPS.name: ("batch",),
     CRATES.name: ("maker",),
@@ -215,6 +233,8 @@ MARKED: Final[Mapping[str, Sequence[FieldUpdates]]] = {
     PARTS.name: ({"amount": Add(2), "checkedAt": at(0)},),
     COUNTERS.name: ({"amount": Add(1), "holder": "w"}, {"holder": UNSET}),
     PARCELS.name: ({"amount": Add(1)}, {"label": UNSET, "checkedAt": at(4)}),
+    TICKETS.name: ({"__v": Add(1), "_updatedAt": at(4)}, {"$price": Add(1), "hall.place": UNSET}),
+    STUBS.name: ({"amount": Add(1)}, {"checkedAt": UNSET}),
     WARES.name: ({"price": Decimal("1.000"), "maker": IDS[1]}, {"design": UNSET, "seal": b"m"}),
     STAMPS.name: ({"value": Decimal("2.50")},),
     CRATES.name: ({"price": Decimal("1.00"), "maker": UNSET},),
@@ -228,7 +248,7 @@ UNIQUES: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
 ENTITIES: Final[tuple[Entity[Any], ...]] = (
     *([NOTES] * 4),
     *([DEVICES] * 4),
-    *([PLACES, PARTS, LINES, ENTRIES, EVENTS, COUNTERS, PARCELS, SCANS] * 2),
+    *([PLACES, PARTS, LINES, ENTRIES, EVENTS, COUNTERS, PARCELS, SCANS, TICKETS, STUBS] * 2),
     *([WARES, WARES, STAMPS, CRATES] * 2),
 )
 CHANGEABLE: Final = tuple(entity for entity in ENTITIES if not entity.append_only)

@@ -39,10 +39,8 @@ int show_sort(Element *elements, size_t count) {
   return 1;
 }
 
-// The client takes an object with the one for a reference, and a comparison one with the other for a date.
-static int is_special(Span name) {
-  return (name.size == 4 && !memcmp(name.bytes, "$ref", 4)) || (name.size == 5 && !memcmp(name.bytes, "$date", 5));
-}
+// The client takes an object with such a name for a reference, and a comparison takes one for a typed value.
+static int is_special(Span name) { return name.size && *name.bytes == '$'; }
 
 int show_collect(Shower *shower, Elements *elements) {
   Element element;

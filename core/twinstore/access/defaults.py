@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar, cast
@@ -29,7 +30,7 @@ from twinstore.catalog.conditions import AtLeast, Equals
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenants
 from twinstore.errors import DocumentDecodeError, Outcome, UnavailableError
-from twinstore.models.canonical import CanonicalModel, undecodable
+from twinstore.models.canonical import CanonicalModel
 from twinstore.models.json_text import INT64_MAX
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ __all__ = [
     "MarkRule",
     "PartialProgress",
     "append_rows",
-    "every_row",
+    "every_page",
     "first_keys",
     "first_readable",
     "highest_number",
@@ -268,26 +269,15 @@ def first_keys(access: Access, entity: Entity, query: Query) -> tuple[Key, ...]:
         query = replace(query, after=decode_token(token, query.entity, query.fingerprint, query.order))
 
 
-def every_row(access: Access, entity: Entity[M], query: Query) -> Iterator[Row[M]]:
-    """Yield all rows that match, page by page in the order of the key.
-
-    Raises:
-        DocumentDecodeError: one of them cannot be read, in whatever scope.
-    """
-    after: tuple[str | int, ...] | None = None
+def every_page(access: Access, entity: Entity[M], query: Query) -> Iterator[Page[Row[M]]]:
+    """Yield a whole list page by page in the order of the key, which is total; a count sees no order."""
+    query = replace(query, order=key_order(entity), limit=PAGE, after=None)
     while True:
-        # In the order of the key: a count sees no order, and this one is always total.
-        part = replace(query, order=key_order(entity), limit=PAGE, after=after)
-        found = access.page(entity, part)
-        # An unreadable row cannot be counted by its fields either, in any scope.
-        for broken in found.undecodable:
-            raise undecodable(
-                broken.reason, entity=broken.entity, key=broken.key, driver=access.binding.driver
-            )
-        yield from found
-        if found.next_page_token is None:
+        page = access.page(entity, query)
+        yield page
+        if (token := page.next_page_token) is None:
             return
-        after = entity.key_of(found[-1].model, found[-1].storage)
+        query = replace(query, after=decode_token(token, query.entity, query.fingerprint, query.order))
 
 
 # Of the largest rows there are, so many do no harm.
@@ -369,11 +359,12 @@ class AccessDefaults(Access, ABC):
 
     @override
     def count(self, entity: Entity, query: Query, by: str) -> dict[str, int]:
-        counted: dict[str, int] = {}
-        for row in every_row(self, entity, query):
-            label = label_of_value(entity.value(row.model, row.storage, by))
-            counted[label] = counted.get(label, 0) + 1
-        return counted
+        counted = Counter[str]()
+        for page in every_page(self, entity, query):
+            counted.update(label_of_value(entity.value(row.model, row.storage, by)) for row in page)
+            # Whatever the field of such a row holds, it is one of them.
+            counted.update(label_of_value(None) for _ in page.undecodable)
+        return dict(counted)
 
     @override
     def keys(self, entity: Entity, query: Query) -> tuple[Key, ...]:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from functools import cached_property
 from operator import attrgetter
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Generic
 from typing_extensions import TypeVar, override
 
 from twinstore.catalog.conditions import IsNull, IsPresent
-from twinstore.catalog.indexes import EVERYWHERE, Index, StoreKind
+from twinstore.catalog.indexes import EVERYWHERE, Index, InnerPath, StoreKind, inner_path
 from twinstore.catalog.keys import Key, KeyPart, KeyType
 from twinstore.catalog.tenancy import (
     ALL_TENANTS,
@@ -47,9 +48,11 @@ from twinstore.models.shapes import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from twinstore.catalog.conditions import Condition
     from twinstore.catalog.row import Row
+    from twinstore.models.shapes import ValueShape
 
 __all__ = [
     "NAME",
@@ -62,6 +65,7 @@ __all__ = [
     "Parent",
     "Release",
     "Retention",
+    "RetentionUnit",
     "is_present",
 ]
 
@@ -158,16 +162,39 @@ class Parent:
     field: str
 
 
+class RetentionUnit(Enum):
+    """What the option of a retention holds; 0 or ``False`` keeps all rows.
+
+    ``DAYS`` and ``SECONDS``: the age at which rows are due. ``INSTANT``: whether rows are removed at all; the
+    field itself holds the instant from which on a row is due.
+    """
+
+    DAYS = "days"
+    SECONDS = "seconds"
+    INSTANT = "instant"
+
+    def age(self, value: int) -> timedelta | None:
+        """Return the age at which rows are due by a value of the option, ``None`` if they never are."""
+        if not value:
+            return None
+        return timedelta(0) if self is RetentionUnit.INSTANT else timedelta(**{self.value: value})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """Rows whose instant in ``field`` is older than the option allows are due for removal.
 
-    ``where`` narrows it to rows that are finished.
+    Attributes:
+        field: the instant by which a row is judged.
+        option: the option of the module that says when.
+        where: narrows it to rows that are finished.
+        unit: what the option holds.
     """
 
     field: str
     option: str
     where: tuple[Condition, ...] = ()
+    unit: RetentionUnit = RetentionUnit.DAYS
 
 
 # Without slots, which leave no place for cached properties; equal by name, since functions never are.
@@ -213,6 +240,8 @@ class Entity(Generic[M_co]):
         own_id: the field that is ``_id`` in documents where the key is another field that follows from it.
         generated_id: whether documents have a generated ``ObjectId`` as ``_id``, which is not part of the
             key; the fields of the key are stored under their own names, and a unique index finds a row.
+        key_as_id: whether ``_id`` in documents holds a key of a number or of several parts as it is: the
+            number, or a document with one name a part, in order. Otherwise ``_id`` joins it to a text.
         collection: name of the collection; default: ``name``.
         collection_setting: the setting of the driver that may replace the name of the collection.
     """
@@ -245,6 +274,7 @@ class Entity(Generic[M_co]):
     sequence: str | None = None
     own_id: str | None = None
     generated_id: bool = False
+    key_as_id: bool = False
     collection: str = ""
     collection_setting: str | None = None
 
@@ -310,6 +340,24 @@ class Entity(Generic[M_co]):
         return kinds | {marker.name: marker.kind for marker in self.storage}
 
     @cached_property
+    def inner_paths(self) -> dict[str, InnerPath]:
+        """The indexed names that lead into a field: to a value of a nested model, or members of a list."""
+        # Markers and derived fields are no part of the model, and a marker hides a field.
+        plain = self._plain_fields - {item.name for item in self.derived}
+        fields = {name: self.shapes[name] for name in plain}
+        names = {name for index in self.indexes for name in index.names}
+        found = {name: inner_path(fields, name) for name in names}
+        return {
+            name: path
+            for name, path in found.items()
+            if path is not None and (len(path.names) > 1 or path.list_depth is not None)
+        }
+
+    def is_inner(self, index: Index) -> bool:
+        """Whether an index holds what is inside of a field, so that no query of twinstore uses it."""
+        return not self.inner_paths.keys().isdisjoint(index.names)
+
+    @cached_property
     def depth(self) -> int:
         """How many ancestors a row has; rows of one step are written in this order, parents first."""
         return 0 if self.parent is None else self.parent.entity.depth + 1
@@ -320,7 +368,7 @@ class Entity(Generic[M_co]):
         everywhere = {derived.name for derived in self.derived if derived.stores == EVERYWHERE}
         if self.layout is Layout.COLUMNS:
             fields = (wire for wire in self.shapes if self.known[wire] is not Kind.BYTES)
-            return frozenset({*fields, *self.markers, *everywhere})
+            return frozenset({*fields, *self.markers, *everywhere}) - self.unpathed
         column_names = {*self.key, *self.beside, *self.markers, *everywhere}
         return frozenset(column_names if self.tenant_field is None else {*column_names, self.tenant_field})
 
@@ -366,8 +414,20 @@ class Entity(Generic[M_co]):
 
     @cached_property
     def document_id(self) -> str | None:
-        """The one field that is ``_id`` in documents; ``None`` where that joins the key, or is generated."""
+        """The one field that is ``_id`` in documents; ``None`` where that has several, or is generated."""
+        if self.key_as_id and len(self.key) == 1:
+            return self.key[0]
         return None if self.generated_id else self.own_id or self.single_key
+
+    @cached_property
+    def has_free_names(self) -> bool:
+        """Whether a field, also of a nested model, has another name than letters, digits and ``_`` inside."""
+        return not all(map(WIRE_NAME.fullmatch, names_in(self.model)))
+
+    @cached_property
+    def unpathed(self) -> frozenset[str]:
+        """The fields of the model that no path of a document leads to; no query may name them."""
+        return frozenset(wire for wire in self.shapes if not is_path(wire))
 
     @cached_property
     def key_in_payload(self) -> str | None:
@@ -542,6 +602,7 @@ def problems(entity: Entity) -> Iterator[str]:
     ]
     if wide:
         yield f"holds {', '.join(wide)} in 32 bits, which is neither an integer nor a list of integers"
+    yield from problems_of_stored_names(entity)
     yield from problems_of_forms(entity)
     yield from _problems_of_parent(entity)
     for derived in entity.derived:
@@ -555,6 +616,8 @@ def problems(entity: Entity) -> Iterator[str]:
         # Two appends wait for each other because both write the parent.
         yield "is an ordered log, but names no parent that is versioned"
     yield from _problems_of_release(entity)
+    yield from problems_of_inner_indexes(entity)
+    yield from problems_of_retention(entity)
     if entity.dated is not None and (
         entity.known.get(entity.dated) is not Kind.INSTANT or not is_present(entity, entity.dated)
     ):
@@ -564,6 +627,43 @@ def problems(entity: Entity) -> Iterator[str]:
         absent = [name for name in index.names if not is_present(entity, name, index.where)]
         if absent:
             yield f"may lack {', '.join(absent)} of {index.name}; narrow it with IsPresent"
+
+
+SCALARS: Final = frozenset(
+    {Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, Kind.INSTANT, Kind.NUMBERED, Kind.NAMED}
+)
+
+
+def problems_of_inner_indexes(entity: Entity) -> Iterator[str]:
+    """Yield what no store can index inside of a field, or would index in another way than another one."""
+    for index in filter(entity.is_inner, entity.indexes):
+        paths = {name: entity.inner_paths[name] for name in index.names if name in entity.inner_paths}
+        for name, path in paths.items():
+            if path.value.kind not in SCALARS and path.list_depth != len(path.names):
+                kind = path.value.kind.value
+                yield f"has the index {index.name} on {name}, which is a {kind}; name a value in it"
+        if index.unique or index.expires or index.nulls_first or index.sparse_unless:
+            yield f"has the index {index.name} inside of a field; such an index can only find rows"
+        lists = {path.names[: path.list_depth] for path in paths.values() if path.list_depth is not None}
+        if len(lists) > 1:
+            yield f"has the index {index.name} on two lists; MongoDB indexes one of a document"
+        if lists and StoreKind.TABLES in index.stores and len(index.fields) > 1:
+            yield (
+                f"has the index {index.name} on a list and other fields, which tables cannot have; give it "
+                "stores=frozenset({StoreKind.DOCUMENTS}), and tables an index on the list alone"
+            )
+        if lists and any(descending for _, descending in index.directions):
+            yield f"has the index {index.name} on a list in descending order, which lists do not have"
+
+
+def problems_of_retention(entity: Entity) -> Iterator[str]:
+    """Yield by what rows cannot expire."""
+    retention = entity.retention
+    if retention is not None and entity.known.get(retention.field) is not Kind.INSTANT:
+        yield f"expires by {retention.field}, which is not a timestamp"
+    for index in entity.indexes:
+        if index.expires and (retention is None or index.names != (retention.field,)):
+            yield f"expires rows by the index {index.name}, which must be on its retention's field alone"
 
 
 def problems_of_module(module: Module) -> Iterator[str]:
@@ -597,6 +697,57 @@ def _problems_of_names(entity: Entity) -> Iterator[str]:
     for (name, store), count in names.items():
         if count > 1:
             yield f"has {count} indexes with the name {name} for {store.value}"
+
+
+# What native code knows, and aliases that follow the convention are.
+WIRE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+def is_path(name: str) -> bool:
+    """Whether a query of documents can name a field as a path: no dot, and no dollar sign in front."""
+    return "." not in name and not name.startswith("$")
+
+
+def problems_of_stored_names(entity: Entity) -> Iterator[str]:
+    """Yield which names of fields no store holds, which documents use already, and which no query reaches."""
+    for wire in dict.fromkeys(names_in(entity.model)):
+        if not wire or "\0" in wire:
+            yield f"has a field with the name {wire!r}; use a text that is not empty and has no U+0000"
+    for name, setting in made_names(entity):
+        if name in entity.shapes:
+            yield f"has the field {name}, but documents need that name themselves; {setting}"
+    used = [*_named(entity, columns=False), entity.dated]
+    if found := sorted({name for name in used if name in entity.unpathed}):
+        yield (
+            f"uses {', '.join(map(repr, found))} as a key, index, condition or repeated field, but documents "
+            "have no path to a name with a dot, or with a dollar sign in front"
+        )
+
+
+def names_in(model: type[CanonicalModel], known: AbstractSet[type] = frozenset()) -> Iterator[str]:
+    """Yield the wire names of a model and of the models inside it; a ``known`` one holds itself."""
+    for shape in () if model in known else shapes_of(model):
+        yield shape.wire
+        value: ValueShape | None = shape.value
+        while value is not None:
+            if value.kind is Kind.OBJECT:
+                yield from names_in(value.model, {*known, model})
+            value = value.item
+
+
+def made_names(entity: Entity) -> Iterator[tuple[str, str]]:
+    """Yield the names that documents of an entity use themselves, each with what frees it."""
+    yield "_id", "it is the key or joins it, so give the field another alias"
+    for part in entity.key:
+        yield f"_id.{part}", "it is a part of the key, so give the field another alias"
+    if entity.versioned:
+        yield "_version", "set versioned to False, or give the field another alias"
+    for marker in entity.storage:
+        if not marker.plain:
+            yield f"_{marker.name}", f"make the marker {marker.name} plain, or rename it"
+    for derived in entity.derived:
+        if StoreKind.DOCUMENTS in derived.stores:
+            yield f"_{derived.name}", f"keep the derived field {derived.name} to tables, or rename it"
 
 
 def _problems_of_parent(entity: Entity) -> Iterator[str]:
@@ -635,16 +786,18 @@ def _problems_of_release(entity: Entity) -> Iterator[str]:
             yield f"keeps {key!r} apart, which is not a key of it"
 
 
-def _named(entity: Entity) -> Iterator[str]:
-    """Yield every field that a description names."""
-    yield from (*entity.key, *entity.beside, *entity.narrow, *entity.filled)
+def _named(entity: Entity, *, columns: bool = True) -> Iterator[str]:
+    """Yield every field that a description names; those that matter to columns alone only on request."""
+    yield from (*entity.key, *entity.beside)
+    if columns:
+        yield from (*entity.narrow, *entity.filled, *entity.columns)
     for index in entity.indexes:
-        yield from (*index.names, *(condition.field for condition in index.where))
+        yield from (name for name in index.names if name not in entity.inner_paths)
+        yield from (condition.field for condition in index.where)
     if entity.retention is not None:
         yield from (entity.retention.field, *(condition.field for condition in entity.retention.where))
     if entity.parent is not None:
         yield entity.parent.field
-    yield from entity.columns
     yield from (name for name in (entity.tenancy.field, entity.sequence, entity.own_id) if name is not None)
 
 
@@ -668,6 +821,7 @@ def problems_of_forms(entity: Entity) -> Iterator[str]:
         yield from problems_of_typed(entity)
     yield from problems_of_own_id(entity)
     yield from problems_of_generated_id(entity)
+    yield from problems_of_key_as_id(entity)
     yield from problems_of_assigned(entity)
     yield from problems_of_derived(entity)
     for name, number in Counter(entity.columns.values()).items():
@@ -763,7 +917,8 @@ def problems_of_typed(entity: Entity) -> Iterator[str]:
 def problems_of_typed_index(entity: Entity, index: Index) -> Iterator[str]:
     """Yield which fields of an index the stores would order or compare differently."""
     for name in index.names:
-        kind = entity.known.get(name)
+        inside = entity.inner_paths.get(name)
+        kind = entity.known.get(name) if inside is None else inside.value.kind
         if kind is Kind.BYTES:
             yield f"has the index {index.name} of {name}, which is bytes; stores order them differently"
         if kind is Kind.DECIMAL and index.unique:
@@ -815,6 +970,20 @@ def problems_of_generated_id(entity: Entity) -> Iterator[str]:
             f"has a generated id and the key {', '.join(hidden)}, which is not a field of its model; "
             "programs that know documents by a generated id find them by other fields"
         )
+
+
+def problems_of_key_as_id(entity: Entity) -> Iterator[str]:
+    """Yield what contradicts a key that is stored as ``_id`` as it is."""
+    if not entity.key_as_id:
+        return
+    key = ", ".join(entity.key)
+    if entity.generated_id or entity.own_id is not None or entity.derived_key is not None:
+        yield f"has the key {key} as its id and another id, but documents have one _id; leave out either"
+    if entity.single_key is not None:
+        yield f"has the key {key} as its id, which a key of one text always is; leave out key_as_id"
+    hidden = [name for name in entity.key if name not in entity.shapes or name in entity.markers]
+    if hidden:
+        yield f"has the key {', '.join(hidden)} as its id, which is not a field of its model"
 
 
 def problems_of_assigned(entity: Entity) -> Iterator[str]:

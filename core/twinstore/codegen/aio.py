@@ -104,7 +104,8 @@ class Source:
         """
         if spec.session is None or spec.storage is None:
             raise ConfigurationError(
-                f"The module {spec.name!r} has no session or no storage class; name both in its ModuleSpec.",
+                f"The module {spec.name!r} has no session or no storage class; name both in its ModuleSpec. "
+                "A module of data alone has no classes for asyncio.",
                 module=spec.name,
             )
         return cls(

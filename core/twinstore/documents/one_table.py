@@ -140,7 +140,8 @@ class OneTable:
         for entity in module.entities:
             yield self._index(entity, "key", "UNIQUE INDEX", self.key_fields(entity), [])
             for index in entity.indexes:
-                if StoreKind.TABLES in index.stores:
+                # No query looks inside of a field.
+                if StoreKind.TABLES in index.stores and not entity.is_inner(index):
                     yield self._described(entity, index)
 
     def key_fields(self, entity: Entity) -> str:

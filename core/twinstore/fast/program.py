@@ -131,6 +131,10 @@ def check_entity(entity: Entity) -> None:
         raise UnrecognisedError(f"functions compute values stored with its rows: {names}")
     if {*entity.markers} & entity.shapes.keys():
         raise UnrecognisedError("a storage marker and a field have one name")
+    if entity.key_as_id:
+        raise UnrecognisedError("documents hold its key as their id")
+    if entity.has_free_names:
+        raise UnrecognisedError("a field has a name that native code does not know")
 
 
 def _derived(entity: Entity) -> Program:

@@ -75,5 +75,5 @@ CONFLICTS: Final = Entity(
 
 LEDGER: Final = Module(name=MODULE, entities=(JOBS, WORKERS, RANGES, QUARANTINE, CONFLICTS))
 LEDGER_MODULE: Final[ModuleSpec[None]] = ModuleSpec(
-    catalog=LEDGER, repositories=lambda _: None, title="Ledger", package="twinstore.ledger"
+    catalog=LEDGER, title="Ledger", package="twinstore.ledger"
 )

@@ -25,13 +25,15 @@ from pydantic import (
     WithJsonSchema,
 )
 from pydantic.types import Strict
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, ValidationError, core_schema
 
 from twinstore.models.json_text import (
+    PartRefusedError,
     checked_number,
     format_bytes,
     format_decimal,
     format_timestamp,
+    normalise,
     normalised_object,
     plain_utc,
     truncated,
@@ -60,6 +62,7 @@ __all__ = [
     "DigestSet",
     "DigestText",
     "Flag",
+    "FreeList",
     "FreeObject",
     "Id",
     "Int64",
@@ -292,7 +295,26 @@ def free_object(value: object) -> JsonObject:
     # All of it here: the schema that pydantic has for JSON calls a function for each value, too.
     if not isinstance(value, dict):
         raise PydanticCustomError("json_object", "Input should be a JSON object")
-    return normalised_object(cast("dict[object, object]", value))
+    try:
+        return normalised_object(cast("dict[object, object]", value))
+    except PartRefusedError as error:
+        raise placed(error) from None
+
+
+def free_list(value: object) -> list[JsonValue]:
+    """Return a list of free JSON in canonical form, at every depth."""
+    if not isinstance(value, list):
+        raise PydanticCustomError("json_list", "Input should be a JSON array")
+    try:
+        return cast("list[JsonValue]", normalise(cast("list[object]", value)))
+    except PartRefusedError as error:
+        raise placed(error) from None
+
+
+def placed(error: PartRefusedError) -> ValidationError:
+    """Return the error of a validator that names the place of a refused part, and nothing of its value."""
+    problem = InitErrorDetails(type=error.error, loc=tuple(reversed(error.path)), input=None)
+    return ValidationError.from_exception_data("free JSON", [problem], hide_input=True)
 
 
 def lower_key_object(value: object) -> JsonObject:
@@ -391,10 +413,11 @@ TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
 TrimmedKeyMap = Annotated[dict[Text, Text], AfterValidator(trimmed_key_map)]
 LowerKeyMap = Annotated[dict[Text, Text], AfterValidator(lower_key_map)]
 Number = Annotated[float, Strict(), AfterValidator(checked_number)]
-# JSON of any shape; only normalised, because what it means is known to the caller alone.
+# JSON of any form; only normalised, because what it means is known to the caller alone.
 FreeObject = Annotated[
     dict[str, JsonValue], PlainValidator(free_object, json_schema_input_type=dict[str, JsonValue])
 ]
+FreeList = Annotated[list[JsonValue], PlainValidator(free_list, json_schema_input_type=list[JsonValue])]
 LowerKeyObject = Annotated[
     dict[str, JsonValue], PlainValidator(lower_key_object, json_schema_input_type=dict[str, JsonValue])
 ]

@@ -8,7 +8,8 @@ import re
 from base64 import b64encode
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, NoReturn, cast
+from operator import length_hint
+from typing import TYPE_CHECKING, Final, LiteralString, NoReturn, cast
 
 import orjson
 import pydantic_core
@@ -173,12 +174,32 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a finite number")  # becomes the message of a ValidationError
 
 
+TOO_DEEP: Final = "json_depth"
+# What makes an object of free JSON of a value.
+MAKERS: Final[Mapping[type, str]] = {datetime: "date_object", bytes: "binary_object"}
+
+
+class PartRefusedError(ValueError):
+    """A part of free JSON is refused.
+
+    Attributes:
+        error: why; it repeats nothing of the value.
+        path: the names and numbers that lead to the part, the innermost one first.
+    """
+
+    def __init__(self, error: pydantic_core.PydanticCustomError, name: str | int) -> None:
+        super().__init__(error.message())
+        self.error = error
+        self.path: list[str | int] = [name]
+
+
 def normalise(value: object, level: int = 1) -> JsonValue:
     """Return free JSON in canonical form: keys sorted, whole floats as integers, finite numbers only.
 
     Raises:
         PydanticCustomError: no JSON, a number or text that one of the stores would change or refuse, or more
             than :data:`DEEPEST` levels.
+        PartRefusedError: the same of a part, but for the levels.
     """
     if isinstance(value, str):
         return _plain_text(value)
@@ -188,15 +209,39 @@ def normalise(value: object, level: int = 1) -> JsonValue:
     if isinstance(value, (int, float)):
         return checked_number(value)
     if level > DEEPEST:
-        raise _refusal(f"nested deeper than {DEEPEST} levels")
+        raise _refusal(f"nested deeper than {DEEPEST} levels", TOO_DEEP)
     if isinstance(value, dict):
         return normalised_object(cast("dict[object, object]", value), level)
     if isinstance(value, list):
-        return [normalise(item, level + 1) for item in cast("list[object]", value)]
+        values = cast("list[object]", value)
+        items = iter(values)
+        try:
+            return [normalise(item, level + 1) for item in items]
+        except (PartRefusedError, pydantic_core.PydanticCustomError) as error:
+            raise _around(error, len(values) - length_hint(items) - 1) from None
     if isinstance(value, Decimal):
-        raise _refusal("number has other digits than a double; give a float, or a text with all digits")
-    hint = "; give twinstore.module.date_object(...)" if isinstance(value, datetime) else ""
+        raise _refusal(_decimal_rule(value))
+    maker = next((name for kind, name in MAKERS.items() if isinstance(value, kind)), None)
+    hint = "" if maker is None else f"; give twinstore.module.{maker}(...)"
     raise _refusal(f"{type(value).__name__} is not a JSON value{hint}")
+
+
+def _decimal_rule(value: Decimal) -> str:
+    """Return why free JSON does not have a decimal."""
+    if not value.is_finite():
+        return f"decimal is {'NaN' if value.is_nan() else 'infinite'}, which not every store can hold"
+    if value.is_zero() and value.is_signed():
+        return "decimal is minus zero, which not every store can hold"
+    return "number has other digits than a double; give a float, or twinstore.module.decimal_object(...)"
+
+
+def _around(error: PartRefusedError | pydantic_core.PydanticCustomError, name: str | int) -> ValueError:
+    """Return the error of a part for what holds it under a name or number."""
+    if isinstance(error, PartRefusedError):
+        error.path.append(name)
+        return error
+    # The path of what is too deep would have as many names.
+    return error if error.type == TOO_DEEP else PartRefusedError(error, name)
 
 
 def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObject:
@@ -209,16 +254,20 @@ def normalised_object(value: Mapping[object, object], level: int = 1) -> JsonObj
     # Most objects have one name, or are sorted already; sorting costs little then.
     names.sort()
     found: JsonObject = {}
-    # Loops, because every document with free JSON passes here and a comprehension is a call more.
-    for name in names:
-        found[name] = normalise(value[name], level + 1)
+    name = ""
+    try:
+        # Loops, because every document with free JSON passes here and a comprehension is a call more.
+        for name in names:
+            found[name] = normalise(value[name], level + 1)
+    except (PartRefusedError, pydantic_core.PydanticCustomError) as error:
+        raise _around(error, name) from None
     return found
 
 
-def _refusal(rule: str) -> pydantic_core.PydanticCustomError:
+def _refusal(rule: str, kind: LiteralString = "json_value") -> pydantic_core.PydanticCustomError:
     """Return the error of a value that free JSON does not have; the rule repeats nothing of the value."""
     # Not a plain ValueError: pydantic begins its message with a prefix.
-    return pydantic_core.PydanticCustomError("json_value", "{rule}", {"rule": rule})
+    return pydantic_core.PydanticCustomError(kind, "{rule}", {"rule": rule})
 
 
 def _plain_name(name: object) -> str:

@@ -15,7 +15,7 @@ from enum import Enum, StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Self, Union, Unpack, cast, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 from typing_extensions import override
@@ -93,11 +93,13 @@ class ValueShape:
         kind: what it is.
         cls: the class of a scalar or nested model; ``object`` for free JSON inside a map.
         item: what a list or map holds, ``None`` for free JSON.
+        nullable: whether it is an item of a list or map that may be null.
     """
 
     kind: Kind
     cls: type
     item: ValueShape | None = None
+    nullable: bool = False
 
     @property
     def model(self) -> type[CanonicalModel]:
@@ -186,7 +188,8 @@ def joint_value(several: Sequence[ValueShape]) -> ValueShape:
 
 def wire_name(name: str, info: FieldInfo) -> str:
     """Return the name of a field in the wire form."""
-    return info.serialization_alias or info.alias or name
+    found = info.alias if info.serialization_alias is None else info.serialization_alias
+    return name if found is None else found
 
 
 def instant_paths(model: type[BaseModel]) -> tuple[FieldPath, ...]:
@@ -216,9 +219,9 @@ def has_decimals(model: type[BaseModel]) -> bool:
 
 
 def is_whole(value: ValueShape) -> bool:
-    """Whether a value is an integer, or a list of integers."""
+    """Whether a value is an integer, or a list of integers of which none is null."""
     item = value.item if value.kind is Kind.LIST else value
-    return item is not None and item.kind is Kind.INTEGER
+    return item is not None and item.kind is Kind.INTEGER and not item.nullable
 
 
 def omitted_values(model: type[BaseModel]) -> dict[str, object]:
@@ -253,7 +256,7 @@ def holds_floats(value: ValueShape) -> bool:
         return holds_floats(value.item)
     if value.kind is Kind.OBJECT:
         return has_floats(value.model)
-    return value.kind in {Kind.MAP, Kind.NUMBER}
+    return value.kind in {Kind.LIST, Kind.MAP, Kind.NUMBER}
 
 
 def _field(name: str, info: FieldInfo) -> FieldShape:
@@ -261,12 +264,11 @@ def _field(name: str, info: FieldInfo) -> FieldShape:
     if any(isinstance(item, StoredType) for item in info.metadata):
         annotation = info.rebuild_annotation()
     bare = _bare(annotation)
-    optional = get_origin(bare) in {Union, types.UnionType} and types.NoneType in get_args(bare)
     return FieldShape(
         name=name,
         wire=wire_name(name, info),
         value=_value(annotation),
-        optional=optional,
+        optional=_is_optional(bare),
         left_out=info.exclude_if is not None,
     )
 
@@ -288,21 +290,22 @@ def _stored_type(annotation: object) -> StoredType | None:
     return None
 
 
+def _is_optional(bare: object) -> bool:
+    return get_origin(bare) in {Union, types.UnionType} and types.NoneType in get_args(bare)
+
+
 def _value(annotation: object) -> ValueShape:
     plain = _bare(annotation)
     if (stored := _stored_type(annotation)) is not None:
         return ValueShape(Kind(stored.kind), cast("type", plain))
     if get_origin(plain) in {Union, types.UnionType}:
-        present = [part for part in get_args(plain) if part is not types.NoneType]
-        if len(present) != 1:
-            if any(_stored_type(part) is not None for part in present):
-                raise TypeError("a field of several types cannot be an ObjectId, UUID, decimal or bytes")
-            return ValueShape(Kind.MAP, object)  # free JSON: any of several types
-        return _value(present[0])
+        return _one_of([part for part in get_args(plain) if part is not types.NoneType])
     if get_origin(plain) is tuple:
-        return ValueShape(Kind.LIST, tuple, _value(get_args(plain)[0]))
+        return ValueShape(Kind.LIST, tuple, _item(get_args(plain)[0]))
+    if get_origin(plain) is list and get_args(plain) == (JsonValue,):
+        return ValueShape(Kind.LIST, list)
     if get_origin(plain) is dict:
-        return ValueShape(Kind.MAP, dict, _item(get_args(plain)[1]))
+        return ValueShape(Kind.MAP, dict, _free_item(get_args(plain)[1]))
     if isinstance(plain, type):
         for base, kind in SCALARS:
             if issubclass(plain, base):
@@ -310,10 +313,23 @@ def _value(annotation: object) -> ValueShape:
     raise TypeError(f"{plain!r} has no form in a store")  # met by programmers only
 
 
-def _item(annotation: object) -> ValueShape | None:
+def _one_of(present: list[object]) -> ValueShape:
+    if len(present) == 1:
+        return _value(present[0])
+    if any(_stored_type(part) is not None for part in present):
+        raise TypeError("a field of several types cannot be an ObjectId, UUID, decimal or bytes")
+    return ValueShape(Kind.MAP, object)  # free JSON: any of several types
+
+
+def _item(annotation: object) -> ValueShape:
+    """Return what a list holds."""
+    return replace(_value(annotation), nullable=_is_optional(_bare(annotation)))
+
+
+def _free_item(annotation: object) -> ValueShape | None:
     """Return what a map holds, ``None`` for free JSON."""
     try:
-        return _value(annotation)
+        return _item(annotation)
     except TypeError:
         return None
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, entry_points
+from traceback import extract_tb
 from typing import Final
 
 from typing_extensions import override
@@ -158,3 +159,9 @@ def brief_error(error: BaseException) -> str:
     """Return kind and first line of an error."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:MAX_MESSAGE_TEXT]}" if lines else type(error).__name__
+
+
+def place_of(error: BaseException) -> str:
+    """Return the line of a plug-in at which its import failed, to follow a message; empty if unknown."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.name == "<module>"]
+    return f"; line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Generic, Never, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Never, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -29,17 +29,29 @@ class SessionMaker(Protocol):
         ...
 
 
+def itself(access: Access) -> Access:
+    """Return the access, which a module of data alone has in place of repositories."""
+    return access
+
+
+# Whatever a caller takes it for, a module that names no repositories has none of that type.
+NO_REPOSITORIES: Final = cast("Callable[[Access], Never]", itself)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleSpec(Generic[R_co]):
     """A module as drivers and tools see it.
 
+    A module of data alone leaves out ``repositories``, ``storage`` and ``session``: its rows can be migrated,
+    copied and compared, and its storage has the access alone.
+
     Attributes:
         catalog: its entities.
-        repositories: makes its set of repositories over an access.
+        repositories: makes its set of repositories over an access; default: it has none.
         title: the name of the module in names of classes.
         package: the import package whose folder ``migrations`` has one folder per kind of store, and whose
             package ``aio`` the generator writes.
-        storage: the class of its storage; ``None`` if no application opens it.
+        storage: the class of its storage; ``None`` if no application opens it, or for a module of data alone.
         session: the class of its sessions, whose annotations name the Protocols.
         checks: makes the lists that a verification compares, from the cut-offs of its entities and the rows
             per page; they are read through ``storage``. ``None``: only rows are compared.
@@ -53,7 +65,7 @@ class ModuleSpec(Generic[R_co]):
     """
 
     catalog: Module
-    repositories: Callable[[Access], R_co]
+    repositories: Callable[[Access], R_co] = NO_REPOSITORIES
     title: str
     package: str
     storage: type[SessionMaker] | None = None
@@ -68,6 +80,11 @@ class ModuleSpec(Generic[R_co]):
     def name(self) -> str:
         """The name of the module, of its schema and in commands."""
         return self.catalog.name
+
+    @property
+    def has_repositories(self) -> bool:
+        """Whether it has repositories; a module of data alone has none."""
+        return self.repositories is not NO_REPOSITORIES
 
     def migrations(self, store: str) -> Traversable:
         """Return the folder with the migrations for a kind of store, such as ``postgres``."""

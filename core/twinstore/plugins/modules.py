@@ -19,7 +19,13 @@ from typing import Final, cast
 
 from twinstore.catalog.entity import NAME
 from twinstore.errors import ConfigurationError
-from twinstore.plugins.entry_points import Registration, brief_error, registrations, single_registration
+from twinstore.plugins.entry_points import (
+    Registration,
+    brief_error,
+    place_of,
+    registrations,
+    single_registration,
+)
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.plugins.options import ModuleSettings
 
@@ -141,7 +147,7 @@ def module_spec(name: str) -> ModuleSpec[object]:
         spec: object = plugin.spec()
     except (Exception, SystemExit) as error:
         raise registration.error(
-            f"cannot be imported ({brief_error(error)}); reinstall it or its requirements."
+            f"cannot be imported ({brief_error(error)}{place_of(error)}); reinstall it or its requirements."
         ) from error
     return _checked(registration, plugin, spec)
 
@@ -164,6 +170,12 @@ def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> 
         raise registration.error(
             f"stores {found.name!r} ({found.title}), but its plug-in says {plugin.name!r} ({plugin.title}); "
             "both must be the same."
+        )
+    retention = (entity.retention for entity in found.catalog.entities)
+    wanted = {item.option for item in retention if item is not None}
+    if lacking := sorted(wanted - plugin.settings.options.model_fields.keys()):
+        raise registration.error(
+            f"lets rows expire by {', '.join(lacking)}, which is no option of its plug-in; add it there."
         )
     return found
 

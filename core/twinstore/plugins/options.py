@@ -8,7 +8,7 @@ from typing import Annotated, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-__all__ = ["ConfigPath", "Days", "ModuleOptions", "ModuleSettings", "Seconds"]
+__all__ = ["ConfigPath", "Days", "ModuleOptions", "ModuleSettings", "RetentionSeconds", "Seconds"]
 
 
 # expireAfterSeconds of a MongoDB TTL index ends at 2,147,483,647 seconds.
@@ -28,6 +28,7 @@ def refuse_bool(value: object) -> object:
 
 Days = Annotated[int, BeforeValidator(refuse_bool), Field(ge=0, le=MAX_RETENTION_DAYS)]
 Seconds = Annotated[int, BeforeValidator(refuse_bool), Field(ge=1, le=MAX_SECONDS)]
+RetentionSeconds = Annotated[int, BeforeValidator(refuse_bool), Field(ge=0, le=MAX_SECONDS)]
 
 
 class ModuleOptions(BaseModel):

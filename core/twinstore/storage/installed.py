@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from twinstore.plugins.drivers import installed_backend_names
@@ -38,8 +39,8 @@ def _makers() -> Mapping[str, Callable[[], object]]:
     makers: dict[str, Callable[[], object]] = {}
     for name in built_modules():
         session, storage = module_plugins()[name].classes
-        makers[session] = lambda name=name: module_spec(name).session
-        makers[storage] = lambda name=name: module_spec(name).storage
+        makers[session] = lambda name=name: module_spec(name).session or _of_data("DataSession")
+        makers[storage] = lambda name=name: module_spec(name).storage or _of_data("DataStorage")
         makers[f"add_{name}_storage"] = lambda name=name: opener(name, None)
         for driver in drivers:
             makers[f"add_{name}_{driver.casefold()}_storage"] = lambda name=name, driver=driver: opener(
@@ -47,6 +48,10 @@ def _makers() -> Mapping[str, Callable[[], object]]:
             )
             makers[f"{module_plugins()[name].title}{driver}SessionFactory"] = _session_factory
     return makers
+
+
+def _of_data(name: str) -> object:
+    return getattr(import_module("twinstore.storage.data"), name)
 
 
 def _session_factory() -> object:

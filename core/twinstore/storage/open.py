@@ -23,6 +23,7 @@ from twinstore.runtime.forks import ForkSafeLock, NotPicklable
 from twinstore.runtime.formatting import safe_repr
 from twinstore.runtime.secrets import without_locals
 from twinstore.storage.attributes import ModuleAttributes
+from twinstore.storage.data import DataStorage
 from twinstore.storage.module import ModuleStorage
 
 if TYPE_CHECKING:
@@ -229,18 +230,25 @@ def storage_of(
 ) -> AnyStorage:
     """Return a storage over ``shared`` resources, or over its own, which it closes."""
     spec = module_spec(module)
-    if spec.storage is None:
-        raise ConfigurationError(
-            f"The module {module!r} has no storage class; its author must name one in its ModuleSpec.",
-            module=module,
-        )
+    kind = storage_class(spec)
     # A module that is opened alone closes what it opened; one of several must not.
     resources = SharedResources() if shared is None else shared
     opened = module_on_driver(spec, backend, settings, resources, clock, read_only=read_only)
     notifier = Notifier(observers, spec.name, opened.driver) if observers else None
-    return cast("type[AnyStorage]", spec.storage)(
-        opened, clock, resources if shared is None else None, settings.options(module), notifier
-    )
+    return kind(opened, clock, resources if shared is None else None, settings.options(module), notifier)
+
+
+def storage_class(spec: ModuleSpec[object]) -> type[AnyStorage]:
+    """Return the class of the storage of a module."""
+    if spec.storage is not None:
+        return cast("type[AnyStorage]", spec.storage)
+    if spec.has_repositories:
+        raise ConfigurationError(
+            f"The module {spec.name!r} has repositories, but no storage class; its author must name one in "
+            "its ModuleSpec, or leave out both for a module of data alone.",
+            module=spec.name,
+        )
+    return cast("type[AnyStorage]", DataStorage)
 
 
 def module_on_driver(

@@ -11,8 +11,9 @@
 
 ``DriverContract`` has the kit of every module that is installed, which its ``ModuleSpec`` names. A kit is a
 ``ModuleContract``, the sum of the contracts named here, over the examples of its module, and what the module
-adds. What is alike for all modules runs once: ``AccessContract`` and ``AccessDefaultsContract``, the
-operations of :class:`~twinstore.access.protocol.Access` over entities that exist for tests alone, and
+adds; that of a module of data alone is a ``DataContract``, the part without repositories. What is alike for
+all modules runs once: ``AccessContract`` and ``AccessDefaultsContract``, the operations of
+:class:`~twinstore.access.protocol.Access` over entities that exist for tests alone, and
 ``CopyStateContract``, the ledger of copies. A capability that the driver does not declare is asserted to be
 refused, never skipped. Needs ``twinstore[testing]``.
 """
@@ -37,6 +38,7 @@ from twinstore.testing.contracts.driver import (
     AccessContract,
     AccessDefaultsContract,
     CopyStateContract,
+    DataContract,
     DriverContract,
     ModuleContract,
 )
@@ -76,6 +78,7 @@ __all__ = [
     "CapabilitiesContract",
     "Contract",
     "CopyStateContract",
+    "DataContract",
     "DecodingContract",
     "Deployment",
     "DeploymentDefaults",

@@ -24,11 +24,14 @@ from twinstore.testing.entities import (
     PARTS,
     PLACES,
     SCANS,
+    STUBS,
+    TICKETS,
     Colour,
     Counter,
     Device,
     Entry,
     Event,
+    Fare,
     Level,
     Line,
     Note,
@@ -37,29 +40,38 @@ from twinstore.testing.entities import (
     Place,
     Scan,
     Spot,
+    Stub,
+    Ticket,
 )
 from twinstore.testing.instants import at
-from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST
+from twinstore.testing.scalars import EARLIEST, EDGE_TEXTS, LATEST, TYPED_OBJECTS
 from twinstore.testing.typed_entities import CRATES, STAMPS, WARES, Crate, Offer, Stamp, Ware
 
 if TYPE_CHECKING:
     from twinstore.access.protocol import Access
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
-    from twinstore.models.json_text import JsonObject
+    from twinstore.models.json_text import JsonObject, JsonValue
 
 __all__ = ["OWNER_CASES", "ROW_FACTORIES", "Dataset", "OwnerCase", "RowFactory", "factory_of"]
 
 M_co = TypeVar("M_co", bound=CanonicalModel, covariant=True)
 
 NUMBERS: Final = (0, 1, -1, 2**31 - 1, -(2**31), 2**53 + 1, INT64_MAX, INT64_MIN)
-# Free JSON with dates, with what looks like one, and with none.
+# Free JSON with dates and other typed values, with what looks like one, and with none.
 FREE: Final[tuple[JsonObject, ...]] = (
     {},
     {"at": date_object(at(1.001)), "among": [1, date_object(LATEST), {"a": {"b": date_object(EARLIEST)}}]},
     {"$date": "2025-10-26T14:05:00+00:00", "$ref": "runs", "$id": date_object(at(0))},
     {"a": {"$date": "2025-10-26T14:05:00Z"}, "b": {"$date": [1]}, "c": {**date_object(at(0)), "d": None}},
     date_object(at(0)),
+    dict(zip("abcdefghijklm", TYPED_OBJECTS, strict=True)),
+)
+LISTS: Final[tuple[list[JsonValue], ...]] = (
+    [],
+    [None, 1.5, "a", [None, []], {"b": None}],
+    [*TYPED_OBJECTS, date_object(at(0)), {"among": [*TYPED_OBJECTS]}],
+    [{"$oid": 1}, {"$numberDecimal": 1.5}, {"$binary": "AA=="}],
 )
 INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001), at(1.002))
 
@@ -227,6 +239,8 @@ def a_device(dataset: Dataset, number: int) -> Device:
         attempts=number,
         due_at=INSTANTS[number % len(INSTANTS)],
         words={text: text, "createdAt": "2025-10-26T14:05:00Z"} if number % 3 else {},
+        things=LISTS[number % len(LISTS)],
+        labels=(None, text, None)[: number % 4],
         spots=tuple(map(a_spot, range(number % 3))),
     )
 
@@ -306,6 +320,36 @@ def a_scan(dataset: Dataset, number: int) -> Scan:
     """Return a scan in the log of the first parcel."""
     return Scan(
         parcel_id=dataset.text(0), sequence=number + 1, batch=dataset.batch, message=EDGE_TEXTS[number]
+    )
+
+
+def a_ticket(dataset: Dataset, number: int) -> Ticket:
+    """Return a ticket."""
+    text = EDGE_TEXTS[number % len(EDGE_TEXTS)]
+    return Ticket(
+        number=dataset.number(number),
+        tenant_id=dataset.tenant,
+        batch=dataset.batch,
+        amount=NUMBERS[number % len(NUMBERS)],
+        updated_at=INSTANTS[number % len(INSTANTS)],
+        revision=number,
+        kind=text if number % 2 else None,
+        seat_row=text if number % 3 else None,
+        remark=text,
+        price=NUMBERS[(number + 1) % len(NUMBERS)],
+        place=text if number % 2 == 0 else None,
+        fares=tuple(Fare(amount=NUMBERS[at], paid_at=INSTANTS[at]) for at in range(number % 3)),
+    )
+
+
+def a_stub(dataset: Dataset, number: int) -> Stub:
+    """Return a stub of the first ticket."""
+    return Stub(
+        ticket=dataset.number(0),
+        gate=f"{EDGE_TEXTS[number % len(EDGE_TEXTS)]}{number}",
+        batch=dataset.batch,
+        amount=NUMBERS[number % len(NUMBERS)],
+        checked_at=INSTANTS[number % len(INSTANTS)],
     )
 
 
@@ -390,6 +434,10 @@ EVENT: Final = RowFactory(entity=EVENTS, model=an_event, change={"message": "oth
 COUNTER: Final = RowFactory(entity=COUNTERS, model=a_counter, change={"amount": 77})
 PARCEL: Final = RowFactory(entity=PARCELS, model=a_parcel, change={"amount": 77})
 SCAN: Final = RowFactory(entity=SCANS, model=a_scan, change={"message": "other"})
+TICKET: Final = RowFactory(
+    entity=TICKETS, model=a_ticket, change={"revision": 77, "price": 78, "place": "other"}
+)
+STUB: Final = RowFactory(entity=STUBS, model=a_stub, change={"amount": 77})
 # The first price is 1.5; only its scale changes.
 WARE: Final = RowFactory(entity=WARES, model=a_ware, change={"price": Decimal("1.50")})
 STAMP: Final = RowFactory(entity=STAMPS, model=a_stamp, change={"value": Decimal("77.0")})
@@ -406,6 +454,8 @@ ROW_FACTORIES: Final[tuple[RowFactory[CanonicalModel], ...]] = (
     COUNTER,
     PARCEL,
     SCAN,
+    TICKET,
+    STUB,
     WARE,
     STAMP,
     CRATE,

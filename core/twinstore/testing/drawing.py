@@ -134,8 +134,10 @@ def values(annotation: object, metadata: Sequence[object] = ()) -> Drawn:
     arguments = get_args(annotation)
     if get_origin(annotation) in {Union, types.UnionType}:
         return st.one_of([values(part, metadata) for part in arguments])
-    if get_origin(annotation) is tuple:
-        return st.lists(values(arguments[0]), max_size=MOST_ITEMS).map(tuple)
+    if get_origin(annotation) in {list, tuple}:
+        return st.lists(values(arguments[0]), max_size=MOST_ITEMS).map(
+            list if get_origin(annotation) is list else tuple
+        )
     if get_origin(annotation) is dict:
         pairs = st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=MOST_ITEMS)
         return cast("Drawn", pairs)

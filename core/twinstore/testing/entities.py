@@ -13,6 +13,8 @@ differential machine can call the operations.
     counters   key of a number, no tenant, columns
     parcels    text key and a generated id, tenant required, columns; unique where present, versioned
     scans      key of text and number, and a generated id, tenant of the parcel; an ordered log
+    tickets    key of a number that is the id, tenant required, columns; fields under any name
+    stubs      key of number and text that is the id, tenant of the ticket, columns; versioned
 
 Those of :mod:`~twinstore.testing.typed_entities` are among them too.
 """
@@ -25,7 +27,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, cast
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 from typing_extensions import override
 
 from twinstore.access.defaults import AccessDefaults
@@ -39,6 +41,7 @@ from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.models.enums import NumberedEnum
 from twinstore.models.fields import (
     Flag,
+    FreeList,
     FreeObject,
     Id,
     Int64,
@@ -80,6 +83,8 @@ __all__ = [
     "PARTS",
     "PLACES",
     "SCANS",
+    "STUBS",
+    "TICKETS",
     "Colour",
     "Counter",
     "DefaultsOnly",
@@ -95,6 +100,8 @@ __all__ = [
     "Place",
     "Scan",
     "Spot",
+    "Stub",
+    "Ticket",
     "by_access",
 ]
 
@@ -179,6 +186,8 @@ class Device(CanonicalModel):
     attempts: Int64 = 0
     due_at: Timestamp | None = None
     words: TextMap = Field(default_factory=dict)
+    things: FreeList = Field(default_factory=list[JsonValue])
+    labels: tuple[Trimmed | None, ...] = ()
     spots: tuple[Spot, ...] = Field(default=(), exclude_if=is_empty)
 
 
@@ -252,6 +261,40 @@ class Scan(CanonicalModel):
     message: Trimmed
 
 
+class Fare(CanonicalModel):
+    """A nested model whose fields have names that no path leads to."""
+
+    amount: Annotated[Int64, Field(alias="$amount")] = 0
+    paid_at: Annotated[Timestamp | None, Field(alias="paid.at")] = None
+
+
+class Ticket(CanonicalModel):
+    """A row that other programs know by its number, with fields under the names that they use."""
+
+    number: Int64
+    tenant_id: TenantId
+    batch: Id
+    amount: Int64 = 0
+    updated_at: Annotated[Timestamp | None, Field(alias="_updatedAt")] = None
+    revision: Annotated[Int64, Field(alias="__v")] = 0
+    kind: Annotated[OptionalText, Field(alias="_class")] = None
+    seat_row: Annotated[OptionalText, Field(alias="seat_row")] = None
+    remark: Annotated[OptionalText, Field(alias='it\'s "50%"')] = None
+    price: Annotated[Int64, Field(alias="$price")] = 0
+    place: Annotated[OptionalText, Field(alias="hall.place")] = None
+    fares: Annotated[tuple[Fare, ...], Field(alias="_fares")] = ()
+
+
+class Stub(CanonicalModel):
+    """A row of a ticket, with a key of two parts in its id."""
+
+    ticket: Int64
+    gate: Id
+    batch: Id
+    amount: Int64 = 0
+    checked_at: Timestamp | None = None
+
+
 NAME: Final = "kit"
 
 
@@ -285,6 +328,8 @@ NOTES: Final = Entity(
         ),
         Index(fields=("tenantId", "batch", "-rank", "id"), name="tenant_rank"),
         Index(fields=("closedAt", "id"), name="closed"),
+        Index(fields=("batch", "spot.label", "-spot.seenAt"), name="spot"),
+        Index(fields=("tags",), name="tags"),
     ),
     retention=Retention(
         field="closedAt", option="note_retention_days", where=(OneOf("level", ("low", "middle")),)
@@ -343,6 +388,7 @@ DEVICES: Final = Entity(
     indexes=(
         Index(fields=("serial",), name="serial", unique=True, where=(IsPresent("serial"),), noun="serial"),
         Index(fields=("tenantId", "batch", "dueAt", "id"), name="tenant_due"),
+        Index(fields=("spots.label",), name="spots"),
     ),
     versioned=True,
 )
@@ -432,28 +478,44 @@ SCANS: Final = Entity(
     sequence="sequence",
     generated_id=True,
 )
+TICKETS: Final = Entity(
+    name="tickets",
+    singular="ticket",
+    module=NAME,
+    model=Ticket,
+    key_parts=(int64("number"),),
+    tenancy=Tenancy.required(),
+    group="kit",
+    indexes=(Index(fields=("tenantId", "_updatedAt", "number"), name="tenant_updated"),),
+    key_as_id=True,
+)
+STUBS: Final = Entity(
+    name="stubs",
+    singular="stub",
+    module=NAME,
+    model=Stub,
+    key_parts=(int64("ticket"), text("gate")),
+    tenancy=Tenancy.through_parent(),
+    group="kit",
+    parent=Parent(entity=TICKETS, field="ticket"),
+    versioned=True,
+    key_as_id=True,
+)
 KIT: Final = Module(
     name=NAME,
     entities=(
         *(NOTES, PLACES, DEVICES, PARTS, ENTRIES, LINES, EVENTS, COUNTERS, PARCELS, SCANS),
-        *TYPED_ENTITIES,
+        *(TICKETS, STUBS, *TYPED_ENTITIES),
     ),
 )
 
 
-def itself(access: Access) -> Access:
-    """Return the access, which acts as the repositories of this module."""
-    return access
-
-
 def by_access(module: ModuleSpec[object]) -> ModuleSpec[Access]:
     """Return a module that hands out the access in place of its repositories."""
-    return ModuleSpec(catalog=module.catalog, repositories=itself, title=module.title, package=module.package)
+    return ModuleSpec(catalog=module.catalog, title=module.title, package=module.package)
 
 
-MODULE: Final[ModuleSpec[Access]] = ModuleSpec(
-    catalog=KIT, repositories=itself, title="Kit", package="twinstore.testing"
-)
+MODULE: Final[ModuleSpec[Access]] = ModuleSpec(catalog=KIT, title="Kit", package="twinstore.testing")
 """The module as a driver opens it; it has no migrations, its tables follow from the description."""
 
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, cast
 
 from twinstore.catalog.keys import KeyType
 from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.shapes import Kind
 from twinstore.testing.drawing import number_of, object_id_named, rows, uuid_named
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.models.shapes import FieldShape
     from twinstore.plugins.module_spec import ModuleSpec
+    from twinstore.storage.data import DataSession
     from twinstore.testing.probe import StoredRow
     from twinstore.testing.signatures import ListMethod, Lookup, Method, Purge, Value
     from twinstore.testing.workspace import Workspace
@@ -51,6 +54,7 @@ __all__ = [
     "ModuleExamples",
     "OneOfEach",
     "absent_key",
+    "data_example",
     "example",
     "number_of",
     "numbered_key",
@@ -326,6 +330,52 @@ def example(
         parameter_values=cast("ParameterValues[CanonicalModel]", parameter_values),
         moves=frozenset(moves),
     )
+
+
+class NoRepository(Protocol):
+    """What a module of data alone has for an entity: no method."""
+
+
+def data_example(
+    *,
+    entity: Entity[M],
+    small: Build[M],
+    rich: Build[M],
+    markers: Markers[M] | None = None,
+    drawn: Draw[M] | Literal["derived"] | None = "derived",
+) -> Example:
+    """Return the example of an entity of a module of data alone, whose rows the access stores and finds.
+
+    Arguments as for :func:`example`. A child is drawn only by a strategy that is given, since it needs a
+    stored parent.
+    """
+    row_of = markers or no_markers
+
+    def store(session: DataSession, tenant: str, model: M) -> M:
+        write = session.access.insert if entity.append_only else session.access.put
+        return write(entity, scope_of(entity, tenant), Row(model, row_of(tenant, model))).model
+
+    def find(session: DataSession, tenant: str, model: M) -> M | None:
+        key = entity.key_of(model, row_of(tenant, model))
+        (found,) = session.access.find(entity, scope_of(entity, tenant), [key])
+        return None if found is None else found.model
+
+    return example(
+        entity=entity,
+        protocol=NoRepository,
+        repository="access",
+        small=small,
+        rich=rich,
+        store=store,
+        find=find,
+        markers=markers,
+        drawn=None if drawn == "derived" and entity.parent is not None else drawn,
+    )
+
+
+def scope_of(entity: Entity, tenant: str) -> Tenants:
+    """Return the scope in which a row of a tenant, or one without tenant, is written and found."""
+    return Tenant(tenant) if entity.is_owned else ALL_TENANTS
 
 
 def stored_by(attribute: str, method: Method) -> Store[S, M]:

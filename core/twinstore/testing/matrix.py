@@ -108,7 +108,12 @@ def parts_of(spec: ModuleSpec[object]) -> dict[str, Part]:
 
 
 def method_names(spec: ModuleSpec[object]) -> tuple[str, ...]:
-    """Return the name of every public method that a module offers, in the order of its session."""
+    """Return the name of every public method that a module offers, in the order of its session.
+
+    One of data alone offers none.
+    """
+    if spec.session is None:
+        return ()
     return tuple(name for part in parts_of(spec).values() for name in part.names())
 
 

@@ -46,7 +46,7 @@ class StoredRow:
 
     Attributes:
         document: the values by wire name; instants are aware datetimes or text, enumerations are wire text,
-            absent values are omitted.
+            typed values of free JSON are the objects that represent them, absent values are omitted.
         markers: the storage markers of the entity; absent ones are omitted.
     """
 
@@ -282,6 +282,7 @@ def breaking_change(entity: Entity, content: str) -> BreakingChange:
 def _spots(entity: Entity, content: str) -> Iterator[BreakingChange]:
     looked_at: set[str | None] = {name for index in entity.indexes for name in index.names}
     looked_at |= {*entity.key, entity.tenant_field, entity.retention.field if entity.retention else None}
+    looked_at.add(None if entity.parent is None else entity.parent.field)
     shapes = [shape for shape in entity.shapes.values() if shape.wire not in looked_at]
     # Optional ones last: rows have a value there after the change only.
     for written in (True, False):

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.fields import INT64_MAX, INT64_MIN
+from twinstore.models.typed_objects import binary_object, decimal_object, oid_object
+
+if TYPE_CHECKING:
+    from twinstore.models.json_text import JsonObject
 
 __all__ = [
     "EARLIEST",
     "EDGE_TEXTS",
     "LATEST",
+    "TYPED_OBJECTS",
     "built",
     "counts",
     "decimals",
@@ -145,6 +150,24 @@ def text_maps() -> st.SearchStrategy[dict[str, str]]:
     return st.dictionaries(texts(), texts(), max_size=4)
 
 
+TYPED_OBJECTS: Final[tuple[JsonObject, ...]] = (
+    oid_object("0" * 24),
+    oid_object("65a1f0c2b7e4d90012345678"),
+    {"$oid": "65A1F0C2B7E4D90012345678"},
+    decimal_object(Decimal("1.50")),
+    decimal_object(Decimal("-9.999999999999999999999999999999999E+6144")),
+    decimal_object(Decimal("0E-6176")),
+    {"$numberDecimal": "1e3"},
+    {"$numberDecimal": "NaN"},
+    binary_object(b""),
+    binary_object(b"\0\xff\n"),
+    binary_object(bytes(16), 4),
+    binary_object(b"x", 255),
+    {"$binary": {"base64": "AB==", "subType": "00"}},
+)
+"""Values of free JSON that JSON has no type for, and objects that only look like one."""
+
+
 def free_values() -> st.SearchStrategy[JsonValue]:
     """Return free JSON: numbers at the limits of both stores, names that mean something to one of them."""
     whole = st.integers(INT64_MIN, INT64_MAX) | st.sampled_from((INT64_MIN, INT64_MAX, 2**31, 2**53 + 1))
@@ -152,6 +175,7 @@ def free_values() -> st.SearchStrategy[JsonValue]:
     broken = st.floats(allow_nan=False, allow_infinity=False).filter(lambda value: not value.is_integer())
     names = texts(max_size=8) | st.sampled_from(("$ref", "$id", "a.b", "", "_id", "$set"))
     leaves: st.SearchStrategy[JsonValue] = st.none() | st.booleans() | whole | broken | texts(max_size=8)
+    leaves |= st.sampled_from(TYPED_OBJECTS)
     return st.recursive(
         leaves,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),

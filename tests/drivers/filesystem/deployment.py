@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore.clock import Clock
+    from twinstore.plugins.backend import Capabilities
     from twinstore.plugins.module_spec import ModuleSpec
     from twinstore.storage.module import ModuleStorage
 
@@ -83,6 +85,15 @@ def layouts_of(module: ModuleSpec[Any]) -> Mapping[str, FileLayout]:
         )
         for entity in module.catalog.entities
     }
+
+
+class FileForEachRow(FilesystemBackend[R]):
+    """A backend with the layout of these tests; the scans of the driver follow that of its own module."""
+
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, bulk=False)
 
 
 class FilesystemProbe(ProbeDefaults):
@@ -240,7 +251,9 @@ class FilesystemDeployment(DeploymentDefaults):
             resources=SharedResources(),
             clock=clock or SystemClock(),
         )
-        with closing(FilesystemBackend(module, request, layouts_of(module))) as backend:
+        layouts = layouts_of(module)
+        kind = FilesystemBackend[R] if layouts is LAYOUTS else FileForEachRow[R]
+        with closing(kind(module, request, layouts)) as backend:
             backend.initializer.ensure_migrations()
             yield backend
 

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from tests.drivers.filesystem.deployment import layouts_of
 from tests.support import forked
 from tests.support.trees import limited_rows, socket_at
+from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.clock import SystemClock
+from twinstore.config import load_settings
 from twinstore.errors import (
     ConcurrencyError,
     ConfigurationError,
@@ -28,10 +30,12 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore.models.canonical import CanonicalJsonSerializer
-from twinstore.models.json_text import dumps
+from twinstore.models.json_text import dumps, dumps_sorted
 from twinstore.storage.open import open_module
+from twinstore.taskrunner.catalog import PACK_RUNS
 from twinstore.taskrunner.pack_runs import PackRunQueryOptions
 from twinstore.testing.entities import MODULE, NOTES
+from twinstore.testing.scalars import TYPED_OBJECTS
 from twinstore.testing.taskrunner.builders import (
     make_approval,
     make_artifact,
@@ -40,6 +44,7 @@ from twinstore.testing.taskrunner.builders import (
     make_pack_run,
     rich_pack_run,
 )
+from twinstore_backfill.stores import open_store
 from twinstore_filesystem.appending import PAGE
 from twinstore_filesystem.bulk_rows import unchanged
 from twinstore_filesystem.files import Files
@@ -87,6 +92,21 @@ def test_a_run_stands_in_four_files_and_each_is_canonical(storage: TaskRunnerSto
         "logs/runs/a%2F%C3%A9%20%7E...ndjson": text(entry) + b"\n",
         "artifacts/a%2F%C3%A9%20%7E../artifact-manifest.json": b"[" + artifacts + b"]",
     }
+
+
+def test_typed_values_of_free_json_are_objects_in_files_and_a_comparison_sees_them_as_in_memory(
+    root: Path,
+) -> None:
+    run = make_pack_run(None, "a", plan={"b": [*TYPED_OBJECTS, {"c": TYPED_OBJECTS[0]}]})
+    config = load_settings({"Persistence": {"Filesystem": {"Root": str(root)}}}, environ={})
+    for driver in ("Filesystem", "Memory"):
+        with open_store("taskrunner", driver, config) as store:
+            runs = cast("TaskRunnerStorage", store.storage).pack_runs
+            assert runs.create(run) == runs.get("a") == run
+            with store.bulk.view() as view:
+                found = [row.content for batch in view.rows(PACK_RUNS, KeyRange()) for row in batch]
+            assert found == [dumps_sorted({"doc": run.wire(), "storage": {}})]
+    assert (root / "state/runs/a.json").read_bytes() == CanonicalJsonSerializer.serialize(run)
 
 
 @settings(max_examples=30, deadline=None)

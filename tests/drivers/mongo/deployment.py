@@ -8,7 +8,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
-from bson import Binary, Decimal128, ObjectId
+from bson import Binary, Decimal128, ObjectId, json_util
 from bson.binary import UUID_SUBTYPE
 from bson.codec_options import CodecOptions
 from pydantic import SecretStr
@@ -26,7 +26,7 @@ from twinstore.testing.entities import KitOptions
 from twinstore_mongo.backend import MongoBackend
 from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.mapping.codec import codec_of
-from twinstore_mongo.mapping.free_json import references
+from twinstore_mongo.mapping.free_json import map_converters, references, within
 from twinstore_mongo.schema.comparison import Schema
 from twinstore_mongo.schema.proposal import proposed_step
 from twinstore_mongo.schema.steps import parse_step
@@ -67,8 +67,10 @@ def condition(entity: Entity, key: Key) -> Document:
         KEY_VALUES.get(part.type, str_or_int)(value)
         for part, value in zip(entity.key_parts, key, strict=True)
     ]
-    if entity.single_key is not None and entity.single_key == entity.document_id:
+    if entity.document_id in entity.key:
         return {"_id": stored[0]}
+    if entity.key_as_id:
+        return {"_id": dict(zip(entity.key, stored, strict=True))}
     derived = {item.name: f"_{item.name}" for item in entity.derived}
     return dict(zip([derived.get(name, name) for name in entity.key], stored, strict=True))
 
@@ -95,6 +97,16 @@ KEY_VALUES: Mapping[KeyType, Callable[[Any], object]] = {
     KeyType.OBJECT_ID: ObjectId,
     KeyType.BINARY_UUID: lambda text: Binary.from_uuid(UUID(text)),
 }
+
+
+def typed_objects(value: Any) -> Any:  # noqa: ANN401  # free JSON
+    """Return free JSON with ids, decimals and bytes as extended JSON writes them."""
+    if isinstance(value, dict):
+        return {name: typed_objects(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return list(map(typed_objects, value))
+    is_typed = isinstance(value, bytes | Decimal128 | ObjectId)
+    return json_util.default(value, json_util.CANONICAL_JSON_OPTIONS) if is_typed else value
 
 
 @contextmanager
@@ -147,7 +159,8 @@ class MongoProbe(ProbeDefaults):
         above = entity.parent.entity
         name = "_id" if above.document_id == above.key[0] else above.key[0]
         parents = self._of(above).find(self._owned(above, tenant_id), {name: 1})
-        return {entity.parent.field: {"$in": [parent[name] for parent in parents]}}
+        field = f"_id.{entity.parent.field}" if entity.key_as_id else entity.parent.field
+        return {field: {"$in": [parent[name] for parent in parents]}}
 
     def read(self, entity: Entity, key: Key) -> StoredRow | None:
         document = self._of(entity).find_one(condition(entity, key))
@@ -159,9 +172,18 @@ class MongoProbe(ProbeDefaults):
         own = entity.document_id
         names = {"_id": own} if own is not None and own in entity.shapes and own not in entity.markers else {}
         # The client turns a map that only looks like a reference into its own type.
-        wire = {names.get(name, name): shown(references(value)) for name, value in document.items()}
+        wire = {names.get(name, name): references(value) for name, value in document.items()}
+        within(map_converters(entity.model, typed_objects), wire)
+        if entity.key_as_id and own is None:
+            wire |= document["_id"]
+        wire = {name: shown(value) for name, value in wire.items()}
+        known = entity.shapes if entity.key_as_id else ()
         return StoredRow(
-            {name: value for name, value in wire.items() if not name.startswith("_") and name not in markers},
+            {
+                name: value
+                for name, value in wire.items()
+                if (name in known or not name.startswith("_")) and name not in markers
+            },
             markers,
         )
 
@@ -202,7 +224,7 @@ class MongoProbe(ProbeDefaults):
             {
                 name: [value]
                 for name, value in document.items()
-                if name in entity.shapes and name not in without_retention
+                if name in entity.shapes and name not in without_retention | entity.unpathed
             },
         )
         return True

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import bson
 import pytest
@@ -22,7 +22,9 @@ from bson import (
     Timestamp,
 )
 from bson.codec_options import CodecOptions, DatetimeConversion
+from pydantic import Field
 
+from tests.support.films import MODULE as FILMS
 from tests.support.releases import mongo_collections
 from twinstore.catalog.conditions import AtLeast, Equals, IsNull, IsPresent, OneOf
 from twinstore.catalog.entity import Entity, Module
@@ -30,6 +32,8 @@ from twinstore.catalog.indexes import Index
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DocumentDecodeError
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import FreeObject
 from twinstore.models.shapes import instant_paths
 from twinstore.plugins.options import ModuleOptions
 from twinstore.scheduler.catalog import (
@@ -47,8 +51,20 @@ from twinstore.scheduler.options import SchedulerOptions
 from twinstore.scheduler.repositories.impact_snapshots import row_of
 from twinstore.scheduler.repositories.schedules import deletion_of
 from twinstore.scheduler.runs import Run
-from twinstore.testing.datasets import DEVICE, PARCEL, SCAN, Dataset
-from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, EVENTS, KIT, NOTES, PARCELS, SCANS
+from twinstore.testing.datasets import DEVICE, PARCEL, SCAN, STUB, TICKET, Dataset
+from twinstore.testing.entities import (
+    COUNTERS,
+    DEVICES,
+    ENTRIES,
+    EVENTS,
+    KIT,
+    NOTES,
+    PARCELS,
+    SCANS,
+    STUBS,
+    TICKETS,
+    Ticket,
+)
 from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
@@ -57,7 +73,7 @@ from twinstore.testing.scheduler.builders import (
     rich_schedule,
 )
 from twinstore_mongo.bulk.inventory import serves
-from twinstore_mongo.bulk.scan import StoredForm
+from twinstore_mongo.bulk.scan import CollectionScan, StoredForm
 from twinstore_mongo.client.bson import element_of, elements, first_of
 from twinstore_mongo.mapping.codec import codec_of, converted
 from twinstore_mongo.mapping.layout import (
@@ -143,6 +159,96 @@ def test_an_undecodable_document_with_a_generated_id_is_named_by_its_key_where_i
     with pytest.raises(DocumentDecodeError) as caught:
         codec.decode(document | {"sequence": "2"})
     assert caught.value.key == repr(document["_id"])
+
+
+DATASET: Final = Dataset(Tenant(TENANT), "batch")
+KEY: Final = DATASET.number(0)
+OF_A_NUMBER: Final = "its _id is not an integer of 64 bits"
+OF_TYPES: Final = "its _id holds {} in another type than that of the key"
+
+
+def test_a_key_of_a_number_is_the_id_and_of_several_parts_a_document_in_their_order() -> None:
+    (number, *_), (parts, *_) = (
+        stored(codec_of(factory.entity).encode(factory.row(DATASET))).values() for factory in (TICKET, STUB)
+    )
+    assert (number, type(number)) == (KEY, Int64)
+    assert [*parts.items()] == [("ticket", KEY), ("gate", STUB.row(DATASET).model.gate)]
+    assert codec_of(STUBS).place((7, "a")) == {"_id": {"ticket": 7, "gate": "a"}}
+    narrow = codec_of(replace(TICKETS, narrow=("number",)))
+    assert type(narrow.encode(TICKET.row(DATASET))["_id"]) is int
+
+
+@pytest.mark.parametrize("form", [int, Int64, float])
+def test_an_id_of_any_type_of_integer_is_the_key(form: type) -> None:
+    document = stored(codec_of(TICKETS).encode(TICKET.row(DATASET))) | {"_id": form(7)}
+    assert codec_of(TICKETS).decode(document).model == TICKET.row(DATASET).model.evolve(number=7)
+    document = stored(codec_of(STUBS).encode(STUB.row(DATASET))) | {"_id": {"ticket": form(7), "gate": "a"}}
+    assert codec_of(STUBS).decode(document) == STUB.row(DATASET, ticket=7, gate="a")
+
+
+@pytest.mark.parametrize(
+    ("entity", "identity", "reason"),
+    [
+        *((TICKETS, value, OF_A_NUMBER) for value in (7.5, "7", True, float("nan"), 1e300, {"number": 7})),
+        (STUBS, 7, "its _id is not a document of ticket, gate"),
+        (STUBS, {"ticket": 7}, "its _id lacks gate"),
+        (STUBS, {}, "its _id lacks ticket, gate"),
+        (STUBS, {"ticket": 7, "gate": "a", "row": 1}, "its _id has more names than ticket, gate"),
+        (STUBS, {"gate": "a", "ticket": 7}, "its _id has its names in another order than ticket, gate"),
+        (STUBS, {"ticket": 7.5, "gate": "a"}, OF_TYPES.format("ticket")),
+        (STUBS, {"ticket": "7", "gate": 1}, OF_TYPES.format("ticket, gate")),
+    ],
+)
+def test_an_id_that_is_no_key_makes_the_document_bad_with_its_reason(
+    entity: Entity[Any], identity: object, reason: str
+) -> None:
+    row = (TICKET if entity is TICKETS else STUB).row(DATASET)
+    document = stored(codec_of(entity).encode(row)) | {"_id": identity}
+    with pytest.raises(DocumentDecodeError) as caught:
+        codec_of(entity).decode(document)
+    assert caught.value.reason == reason
+    assert CollectionScan.of(entity).row(stored(document)).error == reason
+
+
+def test_a_key_that_is_the_id_is_not_stored_next_to_it_again() -> None:
+    for value in (KEY, None):
+        document = stored(codec_of(TICKETS).encode(TICKET.row(DATASET))) | {"number": value}
+        with pytest.raises(DocumentDecodeError, match="holds its key in its _id and next to it") as caught:
+            codec_of(TICKETS).decode(document)
+        assert CollectionScan.of(TICKETS).row(document).error == caught.value.reason
+
+
+def test_fields_under_any_name_are_read_and_all_others_with_an_underscore_are_stripped() -> None:
+    codec, row = codec_of(TICKETS), TICKET.row(DATASET, 2)
+    document = stored(codec.encode(row))
+    assert {"__v", "_updatedAt", "$price", "hall.place", "_fares"} <= document.keys()
+    assert codec.decode(document | {"_other": 1}) == row
+    with pytest.raises(DocumentDecodeError, match="_other"):
+        codec.decode(document | {"_other": 1}, for_copy=True)
+
+
+class Pointer(CanonicalModel):
+    """A reference as other programs store it, described field by field."""
+
+    collection: Annotated[str, Field(alias="$ref")]
+    key: Annotated[str, Field(alias="$id")]
+    labels: FreeObject = Field(default_factory=dict)
+
+
+class Pointing(Ticket):
+    """A row with references."""
+
+    owner: Pointer
+    more: tuple[Pointer, ...] = ()
+
+
+def test_an_object_that_is_described_as_a_reference_is_read_by_its_fields() -> None:
+    codec = codec_of(replace(TICKETS, model=Pointing))
+    pointer = Pointer(collection="users", key="u-1", labels={"a": {"$ref": "b", "$id": 1}})
+    row = Row(Pointing(**dict(TICKET.row(DATASET).model), owner=pointer, more=(pointer, pointer)))
+    document = bson.decode(bson.encode(codec.encode(row)))
+    assert type(document["owner"]) is DBRef
+    assert codec.decode(converted(document)) == row
 
 
 def test_every_field_that_starts_with_an_underscore_is_stripped() -> None:
@@ -331,12 +437,22 @@ def test_a_new_entity_is_proposed_whole_and_a_new_index_alone() -> None:
     }
 
 
-def test_a_proposed_step_leaves_nothing_to_propose() -> None:
-    text = proposed_step(KIT, ())
+@pytest.mark.parametrize("module", [KIT, FILMS.catalog], ids=lambda module: module.name)
+def test_a_proposed_step_leaves_nothing_to_propose(module: Module) -> None:
+    text = proposed_step(module, ())
     assert text is not None
-    step = parse_step("001_kit", text.encode())
-    assert step.collections == collection_specs(KIT)
-    assert proposed_step(KIT, (step,)) is None
+    step = parse_step("001_all", text.encode())
+    assert step.collections == collection_specs(module)
+    assert proposed_step(module, (step,)) is None
+
+
+def test_an_age_in_another_unit_is_named_as_another_index() -> None:
+    text = proposed_step(FILMS.catalog, ())
+    assert text is not None
+    days = parse_step("001_films", text.replace(', "retentionUnit": "seconds"', "").encode())
+    assert list(contradictions(FILMS.catalog, (days,))) == [
+        "The index visits.ix_seenAt of a shipped step differs from the description."
+    ]
 
 
 def test_a_shipped_index_that_the_description_wants_otherwise_is_named() -> None:
@@ -390,6 +506,14 @@ def test_one_text_is_the_id_and_every_other_key_keeps_its_fields() -> None:
     assert stored_names(EVENTS)["eventId"] == "_id"
     for entity in (RUN_SUMMARIES, ENTRIES, COUNTERS):
         assert "_id" not in stored_names(entity).values()
+
+
+def test_a_key_that_is_the_id_needs_no_index_of_its_own() -> None:
+    assert stored_names(TICKETS)["number"] == "_id"
+    assert [stored_names(STUBS)[name] for name in STUBS.key] == ["_id.ticket", "_id.gate"]
+    assert index_specs(STUBS) == ()
+    (spec,) = index_specs(replace(STUBS, indexes=(Index(fields=("gate", "ticket"), name="gate"),)))
+    assert spec.key == (("_id.gate", 1), ("_id.ticket", 1))
 
 
 def test_markers_and_derived_fields_are_internal_unless_their_name_is_known() -> None:
@@ -583,6 +707,20 @@ def test_a_generated_id_is_an_object_id_and_the_key_is_required_in_addition(enti
     assert content["properties"]["_id"] == {"bsonType": "objectId"}
     assert {"_id", "parcelId"} <= set(content["required"])
     assert content["properties"]["parcelId"] == {"bsonType": "string"}
+
+
+def test_a_key_that_is_the_id_has_its_types_there() -> None:
+    number = {"bsonType": ["int", "long", "double"], "multipleOf": 1}
+    assert schema(TICKETS)["properties"]["_id"] == number
+    assert schema(STUBS)["properties"]["_id"] == {
+        "bsonType": "object",
+        "required": ["ticket", "gate"],
+        "properties": {"ticket": number, "gate": {"bsonType": "string"}},
+        "additionalProperties": False,
+    }
+    assert {"number", "ticket", "gate", "$price", "hall.place"}.isdisjoint(
+        name for entity in (TICKETS, STUBS) for name in schema(entity)["properties"]
+    )
 
 
 def test_enumerations_admit_their_wire_texts_only() -> None:

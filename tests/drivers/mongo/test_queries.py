@@ -30,9 +30,9 @@ from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUN_SUMMARIES, 
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.scheduler.schedules import ScheduleQueryOptions
-from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, Note
+from twinstore.testing.entities import COUNTERS, DEVICES, ENTRIES, PLACES, STUBS, Note
 from twinstore.testing.instants import at
-from twinstore_mongo.access.queries import FIRST_INSTANT, any_of, compiled, filter_of
+from twinstore_mongo.access.queries import FIRST_INSTANT, any_of, compiled, filter_of, place_of
 from twinstore_mongo.mapping.codec import Reading, codec_of, sorted_along_index
 
 if TYPE_CHECKING:
@@ -144,6 +144,25 @@ def test_a_list_with_one_key_needs_one_comparison() -> None:
 def test_a_key_of_several_parts_is_looked_up_by_its_fields() -> None:
     assert filter_of(codec_of(RUN_SUMMARIES), ("t", "s")) == {"tenantId": "t", "scheduleId": "s"}
     assert filter_of(codec_of(COUNTERS), (7,)) == {"number": 7}
+
+
+def test_a_key_that_is_the_id_is_looked_up_as_it_is_and_listed_by_its_parts() -> None:
+    codec = codec_of(STUBS)
+    assert filter_of(codec, (7, "a")) == {"_id": {"ticket": 7, "gate": "a"}}
+    assert any_of(codec, [(7, "a"), (8, "b")]) == {
+        "_id": {"$in": [{"ticket": 7, "gate": "a"}, {"ticket": 8, "gate": "b"}]}
+    }
+    assert filter_of(codec, ("7", 8)) == {"_id": {"ticket": "7", "gate": 8}}
+    found = compiled(codec, replace(query(order=(SortKey("gate"),), after=("a",)), scope=ALL_TENANTS))
+    assert found == {"_id.gate": {"$gt": "a"}}
+
+
+def test_a_tenant_inside_of_an_id_is_not_asked_for_a_second_time() -> None:
+    keyed = replace(PLACES, key_parts=(text("tenantId"), text("slot")), key_as_id=True)
+    identity = {"tenantId": "t", "slot": "s"}
+    assert place_of(codec_of(keyed), T, ("t", "s")) == {"_id": identity}
+    other = {"_id": {**identity, "tenantId": "u"}, "_id.tenantId": "t"}
+    assert place_of(codec_of(keyed), T, ("u", "s")) == other
 
 
 def test_a_unique_value_is_looked_up_among_the_rows_that_its_index_holds() -> None:

@@ -6,27 +6,31 @@ The copier and the verifier share no code for that, and must agree.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import bson
 import pytest
 from bson import Binary, Decimal128, Int64, ObjectId
+from pydantic import Field
 
+from twinstore.catalog.entity import Entity
+from twinstore.catalog.keys import KeyRange, binary_uuid, int64, object_id
 from twinstore.catalog.row import Row
-from twinstore.catalog.tenancy import Tenant
+from twinstore.catalog.tenancy import Tenancy, Tenant
 from twinstore.errors import DocumentDecodeError
 from twinstore.models import json_text
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import BinaryUuid, DecimalNumber, FreeList, ObjectIdText
+from twinstore.models.fields import Int64 as Whole
 from twinstore.testing.datasets import CRATE, DECIMALS, STAMP, WARE, Dataset, RowFactory
 from twinstore.testing.typed_entities import WARES
 from twinstore_backfill.verify.expected import Expected, RowExpectation
-from twinstore_mongo.bulk.export import Exporter
+from twinstore_mongo.bulk.export import Exporter, conditions_of
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.key_order import key_in, keys_from
 from twinstore_mongo.schema.validators import validator_of
-
-if TYPE_CHECKING:
-    from twinstore.models.canonical import CanonicalModel
 
 DATASET: Final = Dataset(Tenant("t"), "batch")
 OTHER: Final = ObjectId("65a1b2c3d4e5f60718293a4b")
@@ -152,3 +156,97 @@ def test_a_decimal_keeps_its_scale() -> None:
     assert rows[0] != rows[1]
     contents = {CollectionScan.of(WARES).rows(bson.encode(item))[0].content for item in (one, other)}
     assert len(contents) == 2
+
+
+class Label(CanonicalModel):
+    """A row whose id is a document of an ObjectId, a number and a UUID."""
+
+    ware: ObjectIdText
+    number: Whole
+    design: BinaryUuid
+    makers: tuple[ObjectIdText | None, ...] = ()
+    prices: tuple[DecimalNumber | None, ...] = ()
+    notes: FreeList = Field(default_factory=list[Any])
+
+
+LABELS: Final = Entity(
+    name="labels",
+    singular="label",
+    module="kit",
+    model=Label,
+    key_parts=(object_id("ware"), int64("number"), binary_uuid("design")),
+    tenancy=Tenancy.none(),
+    group="kit",
+    key_as_id=True,
+)
+LABEL: Final = Label(
+    ware=str(OTHER),
+    number=7,
+    design=str(UUID(bytes=UUID_BYTES)),
+    makers=(str(OTHER), None),
+    prices=(None, Decimal("1.50")),
+    notes=[{"$oid": str(OTHER)}, None, {"$numberDecimal": "1.50"}, "text"],
+)
+IDENTITY: Final = {"ware": OTHER, "number": Int64(7), "design": Binary(UUID_BYTES, 4)}
+LABEL_KEY: Final = (LABEL.ware, 7, LABEL.design)
+
+
+def test_an_id_of_several_parts_holds_each_in_the_type_of_the_database() -> None:
+    codec, scan = codec_of(LABELS), CollectionScan.of(LABELS)
+    document = codec.encode(Row(LABEL))
+    assert document == {
+        "_id": IDENTITY,
+        "makers": [OTHER, None],
+        "prices": [None, Decimal128("1.50")],
+        "notes": [OTHER, None, Decimal128("1.50"), "text"],
+    }
+    raw = bson.encode(document)
+    record = Exporter(codec).careful_record(raw)
+    assert (record.error, record.key, record.model) == (None, LABEL_KEY, LABEL)
+    assert codec.decode(bson.decode(raw)) == Row(LABEL)
+    (shown,) = scan.rows(raw)
+    assert (shown.error, shown.key) == (None, LABEL_KEY)
+    assert shown.content == json_text.dumps_sorted({"doc": LABEL.wire(), "storage": {}})
+    assert RowExpectation(LABELS).is_normal(shown.content)
+
+
+def test_such_an_id_is_found_by_the_types_of_the_database() -> None:
+    codec, scan, stored = codec_of(LABELS), CollectionScan.of(LABELS), {"_id": IDENTITY}
+    assert (codec.place(LABEL_KEY), codec.key_of(stored)) == (stored, LABEL_KEY)
+    raw = bson.encode(stored)
+    assert codec.first_values(raw) == scan.first_key_of(raw) == key_in(raw, codec) == LABEL_KEY
+    assert keys_from(codec, LABEL_KEY)["min"] == stored
+    assert list(conditions_of(codec, [LABEL_KEY])) == [{"_id": {"$in": [IDENTITY]}}]
+    assert scan.any_of([LABEL_KEY]) == {"_id": {"$in": [IDENTITY]}}
+    bound = {"$expr": {"$and": [{"$gte": ["$_id", {"$literal": IDENTITY}]}]}}
+    assert scan.matching(KeyRange(lower=LABEL_KEY)) == bound
+    parts = validator_of(LABELS)["$jsonSchema"]["properties"]["_id"]["properties"]
+    assert [part["bsonType"] for part in parts.values()] == [
+        "objectId",
+        ["int", "long", "double"],
+        "binData",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ware", str(OTHER)),
+        ("ware", Binary(OTHER.binary, 0)),
+        ("ware", None),
+        ("design", LABEL.design),
+        ("design", Binary(UUID_BYTES, 3)),
+        ("design", UUID_BYTES),
+        ("design", OTHER),
+    ],
+)
+def test_an_id_with_a_part_of_another_type_is_no_key(name: str, value: object) -> None:
+    raw = bson.encode(codec_of(LABELS).encode(Row(LABEL)) | {"_id": {**IDENTITY, name: value}})
+    reason = f"its _id holds {name} in another type than that of the key"
+    record = Exporter(codec_of(LABELS)).careful_record(raw)
+    assert (record.key, record.error) == (None, reason)
+    (shown,) = CollectionScan.of(LABELS).rows(raw)
+    assert (shown.key, shown.error) == (None, reason)
+    assert CollectionScan.of(LABELS).first_key_of(raw) is None
+    with pytest.raises(DocumentDecodeError, match=reason):
+        codec_of(LABELS).decode(bson.decode(raw))

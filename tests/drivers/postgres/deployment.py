@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, LiteralString, TypeVar
@@ -182,7 +183,7 @@ def relation(entity: Entity) -> sql.Identifier:
 
 def column_of(entity: Entity, name: str) -> str:
     """Return the column that holds a field."""
-    return entity.columns.get(name) or to_snake(name)
+    return entity.columns.get(name) or re.sub(r"[^a-z0-9_]", "_", to_snake(name))
 
 
 def condition(entity: Entity) -> sql.Composed:

@@ -84,6 +84,8 @@ def test_a_key_has_the_types_of_its_parts() -> None:
         "counters": ["int8"],
         "parcels": ["text"],
         "scans": ["text", "int8"],
+        "tickets": ["int8"],
+        "stubs": ["int8", "text"],
         "wares": ["text"],
         "stamps": ["text", "uuid"],
         "crates": ["uuid"],
@@ -185,4 +187,4 @@ def test_what_lists_may_name_are_the_columns(entity: Entity) -> None:
     of_tables_alone = {item.name for item in entity.derived if item.stores != EVERYWHERE}
     # Nothing compares bytes.
     unqueried = of_tables_alone | {name for name, kind in entity.known.items() if kind is Kind.BYTES}
-    assert set(table_of(entity).by_field) - unqueried == entity.queried
+    assert set(table_of(entity).by_field) - unqueried == entity.queried | entity.unpathed

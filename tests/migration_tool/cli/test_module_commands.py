@@ -217,11 +217,39 @@ class TestNewModule:
         ruff = [sys.executable, "-m", "ruff", "format", "--check", str(project)]
         assert subprocess.run(ruff, check=False).returncode == 0
 
-    @pytest.mark.long
-    def test_its_kit_passes(
+    def test_one_of_data_alone_is_formatted_and_its_migrations_follow(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        project = self.project("pantry", tmp_path, capsys, monkeypatch)
+        project = self.project("vault", tmp_path, capsys, monkeypatch, "--data-only")
+        assert {path.name for path in project.rglob("*.py")} == {
+            "__init__.py",
+            "module.py",
+            "plugin.py",
+            "test_kit.py",
+            "testing.py",
+        }
+        answer = invoke(capsys, "dev", "migration", "vault", "create_vault")
+        assert answer.code == 0, answer.err
+        assert "CREATE TABLE IF NOT EXISTS vault.wine_lists" in next(project.rglob("*.sql")).read_text()
+        refused = invoke(capsys, "dev", "aio", "vault")
+        assert (refused.code, "A module of data alone has no classes for asyncio." in refused.err) == (
+            2,
+            True,
+        )
+        ruff = [sys.executable, "-m", "ruff", "format", "--check", str(project)]
+        assert subprocess.run(ruff, check=False).returncode == 0
+
+    @pytest.mark.long
+    @pytest.mark.parametrize(("name", "more"), [("pantry", ()), ("cupboard", ("--data-only",))])
+    def test_its_kit_passes(
+        self,
+        name: str,
+        more: tuple[str, ...],
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        project = self.project(name, tmp_path, capsys, monkeypatch, *more)
         kit = [
             sys.executable,
             "-m",
@@ -234,7 +262,7 @@ class TestNewModule:
             "-c",
             "pyproject.toml",
         ]
-        environment = {**os.environ, "PYTHONPATH": f"{project}{os.pathsep}{tmp_path / 'pantry-module'}"}
+        environment = {**os.environ, "PYTHONPATH": f"{project}{os.pathsep}{tmp_path / f'{name}-module'}"}
         done = subprocess.run(kit, cwd=project, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-3000:]
 
@@ -262,12 +290,18 @@ class TestNewModule:
         assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
     def project(
-        self, name: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+        self,
+        name: str,
+        folder: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        *more: str,
     ) -> Path:
         """Write a project of two entities and install it as it is; each test imports another one."""
         entities = ("--entity", "wine", "--entity", "wine_list")
-        answer = invoke(capsys, "dev", "new", "module", name, *entities, "--out", folder)
+        answer = invoke(capsys, "dev", "new", "module", name, *entities, *more, "--out", folder)
         assert answer.code == 0, answer.err
+        assert (f"twinstore dev aio {name}" in answer.out) is not bool(more)
         points = {"twinstore.modules": {name: f"{name}.plugin:PLUGIN"}}
         install_distribution(monkeypatch, folder, f"{name}-module", points)
         monkeypatch.syspath_prepend(str(folder / name))

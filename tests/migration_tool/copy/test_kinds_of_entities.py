@@ -75,7 +75,6 @@ NOTES: Final = Entity(
 )
 NOTEBOOK: Final[ModuleSpec[None]] = ModuleSpec(
     catalog=Module(name="notebook", entities=(NOTES,)),
-    repositories=lambda _: None,
     title="Notebook",
     package="tests",
 )

@@ -88,7 +88,6 @@ TALLIES: Final = Entity(
 )
 NOTEBOOK: Final[ModuleSpec[None]] = ModuleSpec(
     catalog=Module(name="notebook", entities=(NOTES, BOXES, THINGS, TALLIES)),
-    repositories=lambda _: None,
     title="Notebook",
     package="tests",
 )

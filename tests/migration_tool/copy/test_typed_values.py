@@ -290,12 +290,12 @@ def test_the_self_test_finds_what_is_planted_in_each_type(
         (row["field"], row["form"]) for row in documents["corruptions"] if row["kind"] == Kind.FORM.value
     )
     assert forms.keys() >= {
-        ("doc.maker", "text"),
-        ("doc.design", "text"),
+        ("doc.maker", "text of an id"),
+        ("doc.design", "text of bytes"),
         ("doc.design", "old UUID"),
-        ("doc.price", "text"),
-        ("doc.price", "double"),
-        ("doc.image", "text"),
+        ("doc.price", "text of a decimal"),
+        ("doc.price", "double of a decimal"),
+        ("doc.image", "text of bytes"),
         ("doc.image", "other binary data"),
         ("doc.id", "text"),
     }

@@ -83,11 +83,22 @@ def test_no_kind_is_omitted(report: Report) -> None:
         assert all(counts["found"] == counts["planted"] for counts in store["by_kind"].values())
 
 
-def test_dates_in_free_json_are_changed_and_turned_into_what_only_looks_like_them(report: Report) -> None:
+def test_typed_values_in_free_json_are_changed_and_turned_into_what_only_looks_like_them(
+    report: Report,
+) -> None:
     wanted = {
         "Mongo": (
             "doc.data.*",
-            {("value changed by the least step", "of a date"), ("type changed", "object")},
+            {
+                ("value changed by the least step", "of a date"),
+                *(
+                    ("type changed", form)
+                    for form in (
+                        *("object", "object of an id", "text of an id", "object of bytes", "another subtype"),
+                        *("object of a decimal", "text of a decimal", "double of a decimal", "another scale"),
+                    )
+                ),
+            },
         ),
         "Postgres": ("doc.data.*.*", {("value changed by the least step", "of a date")}),
     }

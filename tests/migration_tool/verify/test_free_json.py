@@ -1,4 +1,4 @@
-"""Dates inside free JSON between two servers: none is lost or changed, in either direction."""
+"""Typed values inside free JSON between two servers: none is lost or changed, in either direction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 import pytest
-from bson import DatetimeMS
+from bson import Binary, Code, DatetimeMS, Decimal128, MaxKey, MinKey, ObjectId, Regex, Timestamp
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from psycopg import sql
@@ -23,8 +23,10 @@ from tests.drivers.mongo.deployment import MongoDeployment
 from tests.drivers.postgres.deployment import PostgresDeployment
 from tests.migration_tool.copy.test_between_servers import DIRECTIONS, opened
 from tests.migration_tool.verify.test_corruptions import merged_settings
+from tests.support import free_lists
 from tests.support.hostile_rows import MAKERS, stored_lines
 from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DocumentDecodeError
 from twinstore.models.fields import date_object
@@ -37,9 +39,10 @@ from twinstore.testing.scheduler.examples import make_log_entry, rich_log_entry
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.verify.ranges import RangeComparison, compare_range
 from twinstore_backfill.verify.summary import EntityFindings
+from twinstore_memory.backend import MemoryBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pymongo.collection import Collection
@@ -50,8 +53,8 @@ if TYPE_CHECKING:
     from twinstore.access.protocol import Access
     from twinstore.bulk.port import BulkPort, OnConflict
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.row import Row
     from twinstore.plugins.backend import ModuleBackend
+    from twinstore.plugins.module_spec import ModuleSpec
     from twinstore_backfill.report.model import EntityReport, ParityReport
 
 Document = dict[str, Any]
@@ -145,6 +148,122 @@ def test_dates_go_there_and_back_and_every_byte_is_as_before(
         assert (report.verdict, report.equivalences) == ("PASS", ())
         assert raw_documents(logs) == before
         assert pair.copy().totals.all()["written"] == 0
+
+
+# Each form at depth, in lists and under names that a user chooses.
+TYPED: Final[Document] = {
+    "$oid": ObjectId("65a1f0c2b7e4d90012345678"),
+    "decimals": [Decimal128(text) for text in ("0", "1.50", "-1E+3", "0E-6176", "9" * 34)],
+    "bytes": [b"", b"\0\xff", *(Binary(bytes(16), subtype) for subtype in (2, 3, 4, 5, 6, 9, 128))],
+    "a.b": {"": [[{"deep": {"at": [WHEN, Decimal128("1.500")], "id": ObjectId("0" * 24)}}]]},
+    "reference": {"$ref": "runs", "$id": ObjectId("0" * 24)},
+}
+TYPED_IN_TABLES: Final[Document] = {
+    "$oid": {"$oid": "65a1f0c2b7e4d90012345678"},
+    "decimals": [{"$numberDecimal": text} for text in ("0", "1.50", "-1E+3", "0E-6176", "9" * 34)],
+    "bytes": [
+        {"$binary": {"base64": text, "subType": subtype}}
+        for text, subtype in (
+            *(("", "00"), ("AP8=", "00")),
+            *((f"{'A' * 22}==", subtype) for subtype in ("02", "03", "04", "05", "06", "09", "80")),
+        )
+    ],
+    "a.b": {
+        "": [[{"deep": {"id": {"$oid": "0" * 24}, "at": [AT, {"$numberDecimal": "1.500"}]}}]],
+    },
+    "reference": {"$id": {"$oid": "0" * 24}, "$ref": "runs"},
+}
+
+
+def test_ids_decimals_and_bytes_go_there_and_back_and_every_byte_is_as_before(
+    settings: dict[str, object], logs: Collection[Document], tables: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    # Only the order of names is free, and here the driver keeps that of the document.
+    typed = {name: TYPED[name] for name in sorted(TYPED)}
+    typed["reference"] = {"$id": typed["reference"]["$id"], "$ref": "runs"}
+    with forward(settings, tmp_path) as pair:
+        for number, value in ((2, typed), (3, [typed, None])):
+            set_in_documents(logs, number, value)
+        before = raw_documents(logs)
+        assert pair.copy().exit is Exit.OK
+        report = pair.verify()
+        assert (report.verdict, report.equivalences) == ("PASS", ())
+        rows = tables.execute("SELECT data->'at' FROM scheduler.execution_logs ORDER BY sequence").fetchall()
+        assert [row[0] for row in rows[1:]] == [TYPED_IN_TABLES, [TYPED_IN_TABLES, None]]
+        found = pair.source.storage.execution_logs.list("acme", "run")
+        assert found[1].data == {"at": TYPED_IN_TABLES, "b": 1}
+    logs.delete_many({})
+    with opened(settings, DIRECTIONS[1], tmp_path / "back") as pair:
+        assert pair.copy().exit is Exit.OK
+        report = pair.verify()
+        assert (report.verdict, report.equivalences) == ("PASS", ())
+        assert raw_documents(logs) == before
+        assert pair.copy().totals.all()["written"] == 0
+        # The service writes what it reads.
+        entries = pair.target.storage.execution_logs.list("acme", "run")
+        logs.delete_many({})
+        pair.target.storage.execution_logs.append(entries)
+        assert raw_documents(logs) == before
+
+
+def test_an_object_in_the_form_of_a_typed_value_is_an_equivalence_and_no_other_object(
+    settings: dict[str, object], logs: Collection[Document], tables: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    looks_alike = {"a": {"$numberDecimal": "1e3"}, "b": {"$oid": "A" * 24}, "c": {"$numberLong": "1"}}
+    with forward(settings, tmp_path) as pair:
+        set_in_documents(logs, 2, [TYPED_IN_TABLES["decimals"], TYPED_IN_TABLES["bytes"][1]])
+        set_in_documents(logs, 3, looks_alike)
+        assert pair.copy().exit is Exit.OK
+        report = pair.verify()
+        assert [(item.name, item.documents) for item in report.equivalences] == [("typed_object", 1)]
+        assert (report.verdict, entity_in(report).counts.equal) == ("PASS", 3)
+        rows = tables.execute("SELECT data->'at' FROM scheduler.execution_logs WHERE sequence = 3").fetchall()
+        assert rows[0][0] == looks_alike
+    with opened(settings, DIRECTIONS[1], tmp_path / "back") as pair:
+        report = pair.verify()
+        (row,) = entity_in(report).different.shown
+        assert (report.verdict, row.key) == ("FAIL", ("run", 2))
+        assert row.paths[0].startswith("doc.data.at[0][0]")
+        logs.delete_many({})
+        pair.copy()
+        assert pair.verify().verdict == "PASS"
+        (stored,) = logs.find({"sequence": 2})
+        assert stored["data"]["at"] == [TYPED["decimals"], b"\0\xff"]
+
+
+OTHER_TYPES: Final[dict[str, tuple[object, str]]] = {
+    "pattern": (Regex("a", "i"), "Regex is not a JSON value"),
+    "timestamp": (Timestamp(1, 2), "Timestamp is not a JSON value"),
+    "code": (Code("a"), "code is a type of BSON that no copy keeps"),
+    "code with scope": (Code("a", {"b": 1}), "code with scope is a type of BSON that no copy keeps"),
+    "least": (MinKey(), "MinKey is not a JSON value"),
+    "greatest": (MaxKey(), "MaxKey is not a JSON value"),
+    "no number": (Decimal128("NaN"), "decimal is NaN"),
+    "infinite": (Decimal128("-Infinity"), "decimal is infinite"),
+    "minus zero": (Decimal128("-0.00"), "decimal is minus zero"),
+}
+
+
+def test_every_other_type_goes_to_quarantine_with_its_path_and_name(
+    settings: dict[str, object], logs: Collection[Document], tmp_path: Path
+) -> None:
+    with forward(settings, tmp_path) as pair:
+        entry = make_log_entry("acme", "run", data={"at": 1, "b": 1})
+        numbers = dict(enumerate(OTHER_TYPES.values(), 4))
+        pair.source.storage.execution_logs.append([entry.evolve(sequence=number) for number in numbers])
+        for number, (value, _) in numbers.items():
+            set_in_documents(logs, number, [1, {"b.c": value}])
+        kept = raw_documents(logs)
+        assert pair.copy().exit is Exit.INCONCLUSIVE
+        lines = [json.loads(line) for line in (pair.directory / "quarantine.ndjson").read_text().splitlines()]
+        reasons = {tuple(line["key"]): line["reason"] for line in lines}
+        assert reasons.keys() == {("run", number) for number in numbers}
+        for number, (_, rule) in numbers.items():
+            assert f"data.at.1.b.c: {rule}" in reasons["run", number]
+        report = pair.verify()
+        counts = entity_in(report).counts
+        assert (report.verdict, counts.quarantined, counts.equal) == ("INCONCLUSIVE", len(numbers), 3)
+        assert raw_documents(logs) == kept
 
 
 def test_an_object_of_that_form_is_copied_as_it_reads_and_reported_as_an_equivalence(
@@ -307,29 +426,50 @@ class Sides:
         assert self.admin.execute(change, [text, note(NUMBER).model.wire()["id"]]).rowcount == 1
 
 
-@pytest.fixture
-def sides(empty_mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase) -> Iterator[Sides]:
+@contextmanager
+def opened_sides(
+    module: ModuleSpec[Access], mongo: MongoDatabase, postgres: PostgresDatabase
+) -> Iterator[Sides]:
+    """Open a module on both servers."""
     with ExitStack() as stack:
-        client = stack.enter_context(MongoClient[Document](empty_mongo_database.url, tz_aware=True))
-        documents = MongoDeployment(MODULE, empty_mongo_database, client)
-        tables = PostgresDeployment(MODULE, empty_postgres_database)
+        client = stack.enter_context(MongoClient[Document](mongo.url, tz_aware=True))
+        documents = MongoDeployment(module, mongo, client)
+        tables = PostgresDeployment(module, postgres)
         stack.enter_context(closing(tables.probe))
         yield Sides(
-            stack.enter_context(documents.open_module(MODULE)),
-            stack.enter_context(tables.open_module(MODULE)),
-            client[empty_mongo_database.name],
-            stack.enter_context(psycopg.connect(empty_postgres_database.superuser_url, autocommit=True)),
+            stack.enter_context(documents.open_module(module)),
+            stack.enter_context(tables.open_module(module)),
+            client[mongo.name],
+            stack.enter_context(psycopg.connect(postgres.superuser_url, autocommit=True)),
         )
+
+
+@pytest.fixture
+def sides(empty_mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase) -> Iterator[Sides]:
+    with opened_sides(MODULE, empty_mongo_database, empty_postgres_database) as found:
+        yield found
+
+
+@pytest.fixture
+def lists(empty_mongo_database: MongoDatabase, empty_postgres_database: PostgresDatabase) -> Iterator[Sides]:
+    with opened_sides(free_lists.MODULE, empty_mongo_database, empty_postgres_database) as found:
+        yield found
 
 
 def note(number: int) -> Row[Any]:
     return factory_of(NOTES).row(DATASET, number)
 
 
-def copy(source: BulkPort, target: BulkPort, *, on_conflict: OnConflict = "fail") -> list[str]:
-    """Copy both entities; return why rows were quarantined."""
+def copy(
+    source: BulkPort,
+    target: BulkPort,
+    *,
+    on_conflict: OnConflict = "fail",
+    entities: Sequence[Entity] = ENTITIES,
+) -> list[str]:
+    """Copy entities; return why rows were quarantined."""
     reasons: list[str] = []
-    for entity in ENTITIES:
+    for entity in entities:
         with source.view() as view, target.writer(entity, on_conflict=on_conflict) as writer:
             for batch in view.records(entity, KeyRange()):
                 reasons += [record.error for record in batch if record.error is not None]
@@ -347,8 +487,8 @@ def findings_of(source: BulkPort, target: BulkPort, entity: Entity) -> EntityFin
     return findings
 
 
-def assert_equal(source: BulkPort, target: BulkPort) -> None:
-    for entity in ENTITIES:
+def assert_equal(source: BulkPort, target: BulkPort, *, entities: Sequence[Entity] = ENTITIES) -> None:
+    for entity in entities:
         findings = findings_of(source, target, entity)
         report = findings.report()
         assert (report.result, report.counts.equal, findings.equivalences) == ("pass", ROWS, {})
@@ -385,6 +525,87 @@ def test_items_have_the_bits_of_the_column(sides: Sides) -> None:
         ]
     )
     assert (stored["steps"], stored["seats"]) == (["long"] * 3, ["int"])
+
+
+def contents(port: BulkPort) -> list[bytes]:
+    """Return the content of all rows with lists, as a comparison reads it."""
+    with port.view() as view:
+        return [row.content for batch in view.rows(free_lists.MIXED, KeyRange()) for row in batch]
+
+
+def test_lists_of_anything_and_of_nulls_go_between_columns_documents_and_memory(lists: Sides) -> None:
+    entities = (free_lists.MIXED,)
+    rows = [Row(free_lists.a_mixed(number)) for number in range(ROWS)]
+    documents, tables, memory = lists.documents.bulk, lists.tables.bulk, MemoryBackend(free_lists.MODULE).bulk
+    for row in rows:
+        documents.access().insert(free_lists.MIXED, Tenant("acme"), row)
+    before = lists.bare(free_lists.MIXED)
+    for source, target in ((documents, tables), (tables, memory)):
+        assert copy(source, target, entities=entities) == []
+        assert_equal(source, target, entities=entities)
+        found = target.access().find(free_lists.MIXED, Tenant("acme"), [(row.model.id,) for row in rows])
+        assert list(found) == rows
+    assert contents(documents) == contents(tables) == contents(memory)
+    types = lists.admin.execute(
+        "SELECT DISTINCT jsonb_typeof(things), jsonb_typeof(labels), jsonb_typeof(numbers) FROM lists.mixed"
+    )
+    assert types.fetchall() == [("array", "array", "array")]
+    lists.database[free_lists.MIXED.collection].delete_many({})
+    assert copy(memory, documents, entities=entities) == []
+    assert_equal(memory, documents, entities=entities)
+    assert lists.bare(free_lists.MIXED) == before
+
+
+# In the row that has two things of its own, and a null in each list.
+WRONG_MIXED_IN_DOCUMENTS: Final[dict[str, tuple[str, object, str]]] = {
+    "an object for an id": ("things.0", {"$oid": "0" * 24}, "doc.things[0]"),
+    "the text of an id": ("things.0", "0" * 24, "doc.things[0]"),
+    "another scale": ("things.3", Decimal128("1.500"), "doc.things[3]"),
+    "a double for a decimal": ("things.3", 1.5, "doc.things[3]"),
+    "another subtype": ("things.9", Binary(b"\0\xff\n", 1), "doc.things[9]"),
+    "other bytes": ("things.9", b"\0\xff", "doc.things[9]"),
+    "a null less": ("labels", ["a"], "doc.labels"),
+    "a null for the list": ("labels", None, "doc.labels"),
+    "an empty text for a null": ("labels.0", "", "doc.labels[0]"),
+    "a long": ("numbers.0", Int64(1), "doc.numbers[0]"),
+    "an instant for a null": ("instants.0", WHEN, "doc.instants[0]"),
+}
+WRONG_MIXED_IN_TABLES: Final[dict[str, tuple[str, str, str]]] = {
+    "another id": ("{things,0,$oid}", f'"{"1" * 24}"', "doc.things[0]"),
+    "another scale": ("{things,3,$numberDecimal}", '"1.5"', "doc.things[3]"),
+    "a number for a decimal": ("{things,3}", "1.50", "doc.things[3]"),
+    "another subtype": ("{things,9,$binary,subType}", '"01"', "doc.things[9]"),
+    "an empty text for a null": ("{labels,0}", '""', "doc.labels[0]"),
+    "an empty object for a null": ("{spots,0}", "{}", "doc.spots[0]"),
+}
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_any_other_value_in_such_a_list_is_named_and_rewritten(lists: Sides, direction: str) -> None:
+    into_tables, key = direction == DIRECTIONS[0], "row-02"
+    source, target = lists.documents.bulk, lists.tables.bulk
+    if not into_tables:
+        source, target = target, source
+    for number in range(ROWS):
+        row = Row(free_lists.a_mixed(number))
+        source.access().insert(free_lists.MIXED, Tenant("acme"), row)
+    copy(source, target, entities=(free_lists.MIXED,))
+    for name, (place, value, path) in (
+        WRONG_MIXED_IN_TABLES if into_tables else WRONG_MIXED_IN_DOCUMENTS
+    ).items():
+        if into_tables:
+            column, *steps = place.strip("{}").split(",")
+            change = sql.SQL("UPDATE lists.mixed SET {0} = jsonb_set({0}, %s, %s) WHERE id = %s")
+            lists.admin.execute(change.format(sql.Identifier(column)), [steps, value, key])
+        else:
+            update = [{"q": {"_id": key}, "u": {"$set": {place: value}}}]
+            lists.database.command("update", "mixed", updates=update, bypassDocumentValidation=True)
+        report = findings_of(source, target, free_lists.MIXED).report()
+        assert (report.counts.different, [row.key for row in report.different.shown]) == (1, [(key,)]), name
+        paths = report.different.shown[0].paths
+        assert any(item.startswith(path) for item in paths), (name, paths)
+        copy(source, target, on_conflict="overwrite", entities=(free_lists.MIXED,))
+        assert_equal(source, target, entities=(free_lists.MIXED,))
 
 
 WRONG_LISTS_IN_DOCUMENTS: Final[dict[str, tuple[str, object, str]]] = {

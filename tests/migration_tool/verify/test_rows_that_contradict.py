@@ -108,3 +108,17 @@ def test_no_document_is_shown_under_the_key_of_another(mongo_database: MongoData
         assert jobs.update_one({}, {"$set": {"_uuid": other}}).modified_count == 1
         with pytest.raises(DocumentDecodeError, match="its field _uuid and its content name different rows"):
             storage.graph_jobs.get_build_job("acme", f"{job.id[:4]}{other}")
+
+
+def test_an_id_that_is_stored_twice_is_one_and_has_a_name(
+    mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    with twinstore.add_scheduler_mongo_storage(mongo_database.config) as storage:
+        storage.policy_jobs.create(make_policy_job("acme", "p-1"))
+    with MongoClient[dict[str, Any]](mongo_database.url) as client:
+        client[mongo_database.name]["policy_jobs"].update_one({"_id": "p-1"}, {"$set": {"id": "p-1"}})
+    with opened(settings(mongo_database, postgres_database), "mongo to postgres", tmp_path) as pair:
+        assert pair.copy().totals.of("policy_jobs")["written"] == 1
+        report = pair.verify()
+    assert {item.name: item.documents for item in report.equivalences} == {"id_repeated": 1}
+    assert report.verdict == "PASS"

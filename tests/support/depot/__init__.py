@@ -1,1 +1,1 @@
-"""A module whose documents have generated ids, as a host installs it: parcels and their scans."""
+"""A module whose documents have ids of other forms, as a host installs it: parcels, scans, tickets, stubs."""

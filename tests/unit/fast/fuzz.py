@@ -41,6 +41,7 @@ from twinstore.fast.nodes import (
     TextFlag,
 )
 from twinstore.models.shapes import ValueShape, shapes_of
+from twinstore.testing.scalars import TYPED_OBJECTS
 from twinstore_mongo.bulk.records import documents_of
 from twinstore_mongo.mapping.codec import codec_of
 
@@ -311,6 +312,7 @@ FOREIGN: Final[tuple[object, ...]] = (
     {"a": "b"},
     {"b": 1, "a": 2},
     {"$date": "2025-10-26T14:05:00+00:00"},
+    *TYPED_OBJECTS,
     {"$ref": "c", "$id": "i"},
     {"$numberLong": "1"},
     {"A": 1, "a": 2},
@@ -329,6 +331,8 @@ NAMES: Final = (
     b"_\xc3\xa9",
     b"$ref",
     b"$id",
+    b"$oid",
+    b"$numberDecimal",
     b"a.b",
     b"\xff",
     b"cronExpression",

@@ -33,7 +33,9 @@ from twinstore.fast.library import Buffer
 from twinstore.fast.nodes import ExpiryCondition, Node, NodeField, NodeKind, NodeText, Presence
 from twinstore.fast.program import Program, program_of
 from twinstore.fast.records import Identity, PackedBatch, Stored, copy_field, read_copy, write_documents
-from twinstore.testing.datasets import ROW_FACTORIES, Dataset
+from twinstore.testing.datasets import NOTE, ROW_FACTORIES, Dataset
+from twinstore.testing.entities import NOTES
+from twinstore.testing.scalars import TYPED_OBJECTS
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.taskrunner.examples import TASKRUNNER_EXAMPLES
 from twinstore.testing.tracking.examples import TRACKING_EXAMPLES
@@ -50,6 +52,8 @@ from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pydantic import JsonValue
 
     from tests.support.databases import PostgresServer
     from twinstore.catalog.entity import Entity
@@ -162,6 +166,16 @@ def test_rows_of_the_kit_are_those_that_the_client_sends(factory: RowFactory[Can
     assert any(found)
     for raw, row in zip(raws, found, strict=True):
         assert row is None or row == expected(factory.entity, raw)
+
+
+@pytest.mark.parametrize("typed", TYPED_OBJECTS, ids=repr)
+def test_typed_objects_in_free_json_go_the_exact_way_in_both_directions(typed: JsonValue) -> None:
+    row = NOTE.row(Dataset(Tenant(TENANT), "typed"), extra={"a": [{"b": typed}]})
+    raw = stored(NOTES, row)
+    assert written(NOTES, raw) is None
+    message = sent(NOTES, raw)
+    assert exact(NOTES, message).model == row.model
+    assert not check(NOTES, message)
 
 
 EACH: Final = 150

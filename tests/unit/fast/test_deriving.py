@@ -48,6 +48,7 @@ from twinstore.models.collections import Ordered, Unique
 from twinstore.models.fields import (
     Count,
     Flag,
+    FreeList,
     FreeObject,
     Id,
     Int64,
@@ -233,6 +234,7 @@ class WiderNumber(WholeNumber):
         pytest.param(OtherBase, id="model of another base"),
         pytest.param(Record, id="dataclass"),
         pytest.param(list[str], id="list"),
+        pytest.param(FreeList, id="list of free JSON"),
         pytest.param(set[str], id="set"),
         pytest.param(frozenset[str], id="frozen set"),
         pytest.param(tuple[str, str], id="tuple of two"),

@@ -38,6 +38,11 @@ REASONS: Final = {
     "scheduler.graph_jobs": "functions compute values stored with its rows: type, uuid",
     "scheduler.graph_job_events": "functions compute values stored with its rows: jobUuid, status",
     "kit.devices": "functions compute values stored with its rows: contentDigest, spotCount",
+    "kit.tickets": "documents hold its key as their id",
+    "kit.stubs": "documents hold its key as their id",
+    "kit.wares": "the field id of Ware has the constraint StoredType",
+    "kit.stamps": "the field wareId of Stamp has the constraint StoredType",
+    "kit.crates": "the field id of Crate has the constraint StoredType",
 }
 
 

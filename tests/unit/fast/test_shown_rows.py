@@ -12,15 +12,22 @@ import pytest
 from tests.support.hostile_documents import changed, packed, parsed
 from tests.unit.fast.lines import altered, line_of, row_of, scan_in_memory, values_of
 from tests.unit.fast.scanned import DIGESTED, NAMES, SECRET, TENANTS, example_row, is_plain
+from twinstore.catalog.row import Row
 from twinstore.fast import digests
 from twinstore.fast.library import library
+from twinstore.scheduler.catalog import EXECUTION_LOGS
+from twinstore.testing.scalars import TYPED_OBJECTS
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES, make_log_entry
 from twinstore_mongo.bulk.digests import digest_form as document_data
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.free_json import encode_typed
 from twinstore_postgres.bulk.digests import digest_form as table_data
 
 if TYPE_CHECKING:
     import ctypes
+
+    from pydantic import JsonValue
 
     from twinstore.bulk.rows import ScanRow
     from twinstore.fast.program import Handle
@@ -66,6 +73,18 @@ def test_good_documents_are_shown(native: ctypes.CDLL, example: Example) -> None
         shown += content is not None
     # Rich ones may hold fractions with an exponent.
     assert shown >= BASES / 4
+
+
+@pytest.mark.parametrize("typed", TYPED_OBJECTS, ids=repr)
+def test_typed_values_in_free_json_and_what_looks_like_them_are_declined(
+    native: ctypes.CDLL, typed: JsonValue
+) -> None:
+    example = SCHEDULER_EXAMPLES.of(EXECUTION_LOGS)
+    form, codec = form_of_documents(native, example), codec_of(EXECUTION_LOGS)
+    document = codec.encode(Row(make_log_entry(TENANTS[0], "run")))
+    assert digests.render_document(native, form, bson.encode(document)) is not None
+    for data in ({"a": [typed]}, encode_typed({"a": [typed]})):
+        assert digests.render_document(native, form, bson.encode({**document, "data": data})) is None
 
 
 def test_changed_documents_are_shown_as_the_scan_shows_them_or_declined(

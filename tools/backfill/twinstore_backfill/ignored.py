@@ -198,7 +198,7 @@ def _check_known(item: IgnoredPath, model: type[BaseModel], path: tuple[str, ...
     value = shapes[name].value
     while value.kind is Kind.LIST and value.item is not None:
         value = value.item
-    if not rest or value.kind is Kind.MAP:
+    if not rest or value.kind in {Kind.LIST, Kind.MAP}:
         return
     if value.kind is not Kind.OBJECT:
         raise ValidationError(f"{OPTION} {item.text}: {name!r} holds a value without fields.")

@@ -1,4 +1,7 @@
-"""The first module of an author: a package with models, repositories, storage and tests, as text by path."""
+"""The first module of an author: a package with models, repositories, storage and tests, as text by path.
+
+One of data alone has models, descriptions and tests.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +61,8 @@ class NewEntity:
         )
 
 
-def new_module(name: str, entities: Sequence[str], out: Path) -> dict[Path, str]:
-    """Return the files of a new project by path.
+def new_module(name: str, entities: Sequence[str], out: Path, *, data_only: bool = False) -> dict[Path, str]:
+    """Return the files of a new project by path; with ``data_only`` one without repositories.
 
     Raises:
         ConfigurationError: its folder exists, or a module or package of that name is installed.
@@ -82,7 +85,7 @@ def new_module(name: str, entities: Sequence[str], out: Path) -> dict[Path, str]
         raise ConfigurationError(f"{folder} exists; choose another name, or another folder with --out.")
     files: dict[Path, str] = {}
     values = {"module": name, "title": to_pascal(name)}
-    for path, (text, *parts) in FILES.items():
+    for path, (text, *parts) in (DATA_FILES if data_only else FILES).items():
         repeated = {
             f"part{number}": "".join(item.filled(part) for item in found) for number, part in enumerate(parts)
         }
@@ -428,5 +431,99 @@ def backend_factory() -> BackendFactory:
 class TestInMemory(${title}Contract):
     """Without a server."""
 ''',
+    ),
+}
+# What differs in a module of data alone, which has one file of models and descriptions.
+DATA_FILES: Final[Mapping[str, tuple[str, ...]]] = {
+    **{
+        path: FILES[path]
+        for path in ("pyproject.toml", "{0}/__init__.py", "{0}/plugin.py", "tests/test_kit.py")
+    },
+    "{0}/module.py": (
+        '''\
+"""What the existing database holds: a model and a description of each entity."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from twinstore.module import (
+    CanonicalModel,
+    Entity,
+    Id,
+    Module,
+    ModuleSpec,
+    Name,
+    Tenancy,
+    Timestamp,
+    text,
+)
+${part0}
+
+MODULE: Final[ModuleSpec[object]] = ModuleSpec(
+    catalog=Module(
+        name="${module}",
+        entities=(
+            # Parents before their children.
+${part1}        ),
+    ),
+    title="${title}",
+    package="${module}",
+    kit="${module}.testing:${title}Contract",
+)
+''',
+        '''
+
+class ${model}(CanonicalModel):
+    """One ${words}; each field by the name and type that the database has."""
+
+    id: Id
+    name: Name
+    created_at: Timestamp
+
+
+${constant}: Final = Entity(
+    name="${plural}",
+    singular="${words}",
+    module="${module}",
+    model=${model},
+    key_parts=(text("id"),),
+    tenancy=Tenancy.none(),
+    group="${plural}",
+    dated="createdAt",
+)
+''',
+        "            ${constant},\n",
+    ),
+    "{0}/testing.py": (
+        '''\
+"""The kit of the module: how its rows are made; the cases follow from its description. Needs pytest."""
+
+from __future__ import annotations
+
+from twinstore.testing import DataContract
+from twinstore.testing.examples import ModuleExamples, data_example
+from twinstore.testing.instants import at
+
+from ${module} import module as data
+
+${part0}
+class ${title}Contract(DataContract):
+    """What the module must do on a driver, and a driver for the module."""
+
+    module = ModuleExamples(
+        data.MODULE,
+        (
+${part1}        ),
+    )
+''',
+        '''
+def make_${name}(tenant: str, name: str) -> data.${model}:
+    """Return a row with a value in every field; no tenant owns it."""
+    del tenant
+    return data.${model}(id=name, name="Ärmel", created_at=at())
+
+''',
+        "            data_example(entity=data.${constant}, small=make_${name}, rich=make_${name}),\n",
     ),
 }

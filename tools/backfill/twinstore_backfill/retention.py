@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, cast
 
 from twinstore.access.query import holds
@@ -14,6 +14,7 @@ from twinstore.models.fields import parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import timedelta
 
     from twinstore.bulk.port import BulkPort, Record
     from twinstore.bulk.rows import ScanRow
@@ -41,10 +42,8 @@ def resolve_as_of(port: BulkPort, given: datetime | None) -> datetime:
 
 def age_limit(entity: Entity, options: ModuleOptions) -> timedelta | None:
     """Return the age at which rows of an entity expire, ``None`` when they never do."""
-    if entity.retention is None:
-        return None
-    days: int = getattr(options, entity.retention.option)
-    return timedelta(days=days) if days else None
+    retention = entity.retention
+    return None if retention is None else retention.unit.age(getattr(options, retention.option))
 
 
 def cutoff(entity: Entity, options: ModuleOptions, as_of: datetime) -> datetime | None:

@@ -151,6 +151,8 @@ class MongoAccess(AccessDefaults, Access):
 
     @override
     def amend(self, entity: Entity, query: Query, sets: Values) -> int:
+        if not entity.unpathed.isdisjoint(sets):
+            return super().amend(entity, query, sets)
         return amend(self.context, entity, query, sets)
 
     @override

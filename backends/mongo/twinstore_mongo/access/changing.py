@@ -21,7 +21,7 @@ from twinstore_mongo.access.queries import filter_of, owned_by, place_of
 from twinstore_mongo.access.reading import check_parent, one, several
 from twinstore_mongo.client.errors import DRIVER, ID_INDEX, first_write_error, violated_index
 from twinstore_mongo.mapping.codec import codec_of, next_version
-from twinstore_mongo.mapping.layout import ID, VERSION
+from twinstore_mongo.mapping.layout import ID, VERSION, field_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -212,16 +212,35 @@ def replace_found(
         condition[VERSION] = version
     elif not context.in_transaction:
         # Without a version or a transaction, only the content shows whether another writer was faster.
-        names = (name for name in codec.names.values() if name not in condition)
-        condition |= {name: {"$eq": found.get(name)} for name in names}
+        condition |= unchanged(codec, found, condition)
     with context.writing(entity, key):
         collection = context.collection(entity)
         try:
-            swapped = write_one(collection, condition, document, session=context.session)
+            change = wholly(document) if entity.unpathed else document
+            swapped = write_one(collection, condition, change, session=context.session)
         except DuplicateKeyError as error:
             raise duplicate_of(codec, row, violated_index(error)) from error
     if not swapped:
         raise lost_race(entity, entity.key_text(key), DRIVER)
+
+
+def unchanged(codec: Codec[Any], found: Document, known: Document) -> Document:
+    """Return the filter of a document whose fields are as they were found, except for those in a filter."""
+    # What is in _id never changes.
+    names = [name for name in codec.names.values() if name not in known and field_of(name) != ID]
+    unpathed = codec.entity.unpathed
+    equal: Document = {name: {"$eq": found.get(name)} for name in names if name not in unpathed}
+    if unpathed:
+        fields = ((name, {"$getField": {"$literal": name}}) for name in names if name in unpathed)
+        same = [{"$eq": [{"$ifNull": [at, None]}, {"$literal": found.get(name)}]} for name, at in fields]
+        equal["$expr"] = {"$and": same}
+    return equal
+
+
+def wholly(document: Document) -> list[Document]:
+    """Return the update that puts a document in place of another one, whatever its fields are called."""
+    # The server refuses a replacement with a name that begins with a dollar sign.
+    return [{"$replaceWith": {"$literal": document}}]
 
 
 def write_one(
@@ -271,7 +290,7 @@ def overwrite(context: RepositoryContext, entity: Entity[M], scope: Tenants, row
         collection = context.collection(entity)
         try:
             # A plain replacement would set the version back, and change the _id that another service gave.
-            if entity.versioned or entity.document_id is None:
+            if entity.versioned or entity.document_id is None or entity.key_as_id or entity.unpathed:
                 change: Document | list[Document] = replacement(document, versioned=entity.versioned)
             else:
                 change = document

@@ -16,7 +16,7 @@ from twinstore_mongo.access.changing import write_one
 from twinstore_mongo.access.queries import compiled
 from twinstore_mongo.access.reading import is_hidden, rows
 from twinstore_mongo.mapping.codec import codec_of, converted
-from twinstore_mongo.mapping.layout import ID, VERSION
+from twinstore_mongo.mapping.layout import ID, VERSION, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,10 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def can_set(entity: Entity, sets: FieldUpdates) -> bool:
-    """Whether the server can set fields by itself: those from which others derive it could not."""
-    return all(item.number_of is not None and item.number_of not in sets for item in entity.derived)
+    """Whether the server can set fields by itself, from which none is derived, and to which a path leads."""
+    return entity.unpathed.isdisjoint(sets) and all(
+        item.number_of is not None and item.number_of not in sets for item in entity.derived
+    )
 
 
 def mark(
@@ -101,7 +103,9 @@ def readable_ids(context: RepositoryContext, entity: Entity, query: Query) -> li
 
     while True:
         found = rows(context, entity, query, wanted)
-        ids, _ = decoded(found, readable, (lambda row: row.get(tenant)) if query.skips_undecodable else None)
+        ids, _ = decoded(
+            found, readable, (lambda row: value_at(row, tenant)) if query.skips_undecodable else None
+        )
         if ids or len(found) < wanted:
             return ids[: query.limit]
         wanted *= 2

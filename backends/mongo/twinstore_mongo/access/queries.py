@@ -15,7 +15,7 @@ from twinstore.catalog.conditions import IsNull, IsPresent, OneOf
 from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
 from twinstore.models.json_text import INT64_MIN
 from twinstore.models.shapes import Kind
-from twinstore_mongo.mapping.layout import operator_of
+from twinstore_mongo.mapping.layout import ID, operator_of, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,6 +55,8 @@ def owned_by(codec: Codec[Any], scope: Tenants) -> Document:
 
 def filter_of(codec: Codec[Any], key: Key | UniqueKey) -> Document:
     """Return the filter of one key, for any owner of its row."""
+    if not isinstance(key, UniqueKey):
+        return codec.place(key)
     names, values, where = places_of(codec, key)
     found: Document = dict(zip(names, values, strict=True))
     return merged([found, *conditions_of(codec, where)]) if where else found
@@ -64,13 +66,17 @@ def place_of(codec: Codec[Any], scope: Tenants, key: Key | UniqueKey) -> Documen
     """Return the filter of one key among the rows in a scope."""
     # Nearly every call; the same, where the tenant is no part of the key.
     if isinstance(scope, Tenant) and isinstance(key, tuple) and codec.tenant not in codec.key:
-        found: Document = dict(zip(codec.key, codec.stored_key(key), strict=True))
-        return found if codec.tenant is None else {**found, codec.tenant: scope.id}
+        found = codec.place(key)
+        # No upsert makes a document of an _id and of one part of it.
+        inside = codec.entity.key_as_id and value_at(found, codec.tenant or "") == scope.id
+        return found if codec.tenant is None or inside else {**found, codec.tenant: scope.id}
     return merged((filter_of(codec, key), owned_by(codec, scope)))
 
 
 def any_of(codec: Codec[Any], keys: Sequence[Key | UniqueKey]) -> Document:
     """Return the filter of some keys of one kind, for any owner of their rows."""
+    if codec.entity.key_as_id and not isinstance(keys[0], UniqueKey):
+        return {ID: {"$in": [codec.identity(key) for key in keys if isinstance(key, tuple)]}}
     names, _, where = places_of(codec, keys[0])
     groups: dict[Key, list[str | int]] = {}
     for key in keys:

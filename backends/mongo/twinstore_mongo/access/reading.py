@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinstore.access.errors import not_found
 from twinstore.access.protocol import UniqueKey
@@ -20,6 +20,7 @@ from twinstore_mongo.access.queries import any_of, compiled, merged, owned_by, p
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.mapping.codec import codec_of, converted, sorted_along_index
 from twinstore_mongo.mapping.key_order import SIMPLE
+from twinstore_mongo.mapping.layout import field_of, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -72,7 +73,7 @@ def several(
     index = keys[0].index.names if isinstance(keys[0], UniqueKey) else entity.key
     names = [codec.names[name] for name in index]
     by_key = {
-        tuple(document.get(name) for name in names): document
+        tuple(value_at(document, name) for name in names): document
         for document in without_orphans(context, entity, scope, found)
     }
     return [by_key.get(stored_values(codec, key)) for key in keys]
@@ -90,7 +91,7 @@ def page(context: RepositoryContext, entity: Entity[M], query: Query) -> Page[Ro
         found,
         codec.decode,
         lambda row: sort_key(row, query.order, codec),
-        lambda row: row.get(tenant),
+        lambda row: value_at(row, tenant),
     )
 
 
@@ -104,7 +105,7 @@ def rows(
     condition, reading = compiled(codec, query), codec.readings.of(query)
     with context.reading(entity):
         if fields is not None:
-            fields = (*fields, *(name for name, _ in reading.order))
+            fields = [*map(field_of, fields), *(field_of(name) for name, _ in reading.order)]
         find_rows = partial(
             context.collection(entity).find, projection=fields, session=context.session, collation=SIMPLE
         )
@@ -117,9 +118,8 @@ def rows(
 def keys(context: RepositoryContext, entity: Entity, query: Query) -> tuple[Key, ...]:
     """Return the keys of the first documents of a list, those too that cannot be read."""
     codec = codec_of(entity)
-    keys_found = map(codec.key_of, rows(context, entity, query, query.limit, fields=codec.key))
-    # Safe, because what is admitted is one.
-    return tuple(cast("Key", key) for key in keys_found if entity.admits_key(key))
+    found = rows(context, entity, query, query.limit, fields=codec.key)
+    return tuple(key for key in map(codec.key_of, found) if key is not None)
 
 
 def count(context: RepositoryContext, entity: Entity, query: Query, by: str) -> dict[str, int]:
@@ -156,11 +156,11 @@ def sort_key(
     """Return the values by which a document is sorted, for a page token."""
     names = codec.names
     if not codec.readers:  # as of nearly every entity
-        return tuple(key_part(document.get(names[key.field]), key) for key in order)
+        return tuple(key_part(value_at(document, names[key.field]), key) for key in order)
     # Any, because what is stored may be of another type, which makes no token.
     found: list[Any] = []
     for key in order:
-        value = document.get(names[key.field])
+        value = value_at(document, names[key.field])
         read = codec.readers.get(key.field)
         found.append(key_part(value, key) if read is None else read(value))
     return tuple(found)
@@ -190,8 +190,8 @@ def without_orphans(
     if not documents or not decided_by_parent(entity, scope):
         return documents
     field = codec_of(entity).names[parent_of(entity)[1]]
-    seen = seen_parents(context, entity, scope, {document.get(field) for document in documents})
-    return [document for document in documents if document.get(field) in seen]
+    seen = seen_parents(context, entity, scope, {value_at(document, field) for document in documents})
+    return [document for document in documents if value_at(document, field) in seen]
 
 
 def is_hidden(context: RepositoryContext, entity: Entity, query: Query) -> bool:

@@ -41,19 +41,18 @@ def remove_keys(
 ) -> int:
     """Remove the rows of some keys, and those that belong to them; return how many of the keys were there."""
     codec = codec_of(entity)
-    names, removed = codec.key, 0
+    removed = 0
     for start in range(0, len(keys), KEYS_AT_ONCE):
-        some = map(codec.stored_key, keys[start : start + KEYS_AT_ONCE])
-        alternatives = [dict(zip(names, key, strict=True)) for key in some]
+        alternatives = list(map(codec.place, keys[start : start + KEYS_AT_ONCE]))
         with context.writing(entity):
             collection = context.collection(entity)
             cursor = collection.find(
-                {"$or": alternatives}, dict.fromkeys((ID, *names), 1), session=context.session
+                {"$or": alternatives}, dict.fromkeys((ID, *codec.key), 1), session=context.session
             )
             found = list(map(converted, cursor))
         if found:
             removed += delete(context, entity, {ID: {"$in": [row[ID] for row in found]}})
-            remove_children(context, entities, entity, [row[names[-1]] for row in found])
+            remove_children(context, entities, entity, [row[codec.key[-1]] for row in found])
     return removed
 
 

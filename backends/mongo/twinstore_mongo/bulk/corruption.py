@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -30,11 +31,11 @@ from twinstore.bulk.corruption import (
 from twinstore.models.fields import DATE
 from twinstore.models.json_text import format_bytes, format_decimal
 from twinstore.plugins.resources import SharedResources
-from twinstore_mongo.bulk.scan import INT32_MAX, INT32_MIN, instant_text
+from twinstore_mongo.bulk.scan import INT32_MAX, INT32_MIN, UUID_BYTES, instant_text, json_member
 from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.client.errors import DUPLICATE_KEY, ID_INDEX, violated_index
 from twinstore_mongo.client.types import EXACT
-from twinstore_mongo.mapping.layout import ID, VERSION, stored_names
+from twinstore_mongo.mapping.layout import ID, VERSION, field_of, id_parts, stored_names
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from twinstore_mongo.settings import MongoSettings
 
 RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(document_class=RawBSONDocument)
+# Decimals with room for one more digit.
+SCALED: Final = re.compile(r"-?\d{1,16}\.\d{1,16}")
+NOUNS: Final[Mapping[type, str]] = {bson.ObjectId: "an id", bson.Decimal128: "a decimal"}
 NOT_OPTIONS: Final = frozenset({"v", "ns", "key"})
 
 
@@ -65,25 +69,27 @@ class MongoCorruptionWriter(CorruptionWriter):
     @override
     def places(self, entity: Entity) -> tuple[StoredPlace, ...]:
         fields = {name: field for field, name in stored_names(entity).items()}
-        special = {VERSION: Role.COUNTER}
-        if ID not in fields:
+        special = {} if VERSION in fields else {VERSION: Role.COUNTER}
+        if ID not in fields and not entity.key_as_id:
             special[ID] = Role.GENERATED if entity.generated_id else Role.IDENTITY
         stored = (name for row in self.rows(entity) for name in row.values)
         counter = (VERSION,) if entity.versioned else ()
+        identity = () if id_parts(entity) else (ID,)
         return tuple(
             StoredPlace.of(entity, name, fields.get(name, name), special=special.get(name), nests=True)
-            for name in dict.fromkeys((*stored, *fields, ID, *counter))
+            for name in dict.fromkeys((*stored, *fields, *identity, *counter))
         )
 
     @override
     def rows(self, entity: Entity) -> list[RawRow]:
-        return [row_of(document) for document in self._collection(entity).find({})]
+        return [row_of(entity, document) for document in self._collection(entity).find({})]
 
     @override
     def change(
         self, entity: Entity, row: RawRow | None, values: Mapping[str, object] | None
     ) -> RawRow | None:
         collection = self._collection(entity)
+        values = None if values is None else nested(values)
         # The server would make an identity otherwise.
         try:
             new = (
@@ -93,11 +99,13 @@ class MongoCorruptionWriter(CorruptionWriter):
             )
         except OverflowError as error:
             raise CorruptionRefusedError("BSON holds integers of 64 bits") from error
-        place = None if row is None else {ID: row.values[ID]}
+        place = None if row is None else {ID: nested(row.values)[ID]}
         kept = (
             new is not None
             and place is not None
-            and bson.encode(place) == bson.encode({ID: row_of(new).values[ID]})
+            and bson.encode(place) == bson.encode({ID: bson.decode(new.raw, EXACT)[ID]})
+            # No replacement may have such a name.
+            and not any(name.startswith("$") for name in values or ())
         )
         if row is not None and new is not None and new.raw == row.place:
             raise CorruptionRefusedError("no change in BSON")
@@ -119,12 +127,14 @@ class MongoCorruptionWriter(CorruptionWriter):
                 (violated_index(error) or ID_INDEX) if unique else f"error {error.code} of the server"
             )
             raise CorruptionRefusedError(constraint, unique=unique) from error
-        return None if new is None else row_of(new)
+        return None if new is None else row_of(entity, new)
 
     @override
     def forms(self, place: StoredPlace, value: object) -> Iterator[tuple[str, object]]:
         """Yield the same value in the other types of BSON that a program may have written."""
         match value:
+            case bson.ObjectId() if place.name == ID:
+                yield "text", str(value)
             case bson.ObjectId() | bytes() | bson.Decimal128():
                 yield from other_types(value, self.typed_text(value))
             case datetime():
@@ -146,7 +156,7 @@ class MongoCorruptionWriter(CorruptionWriter):
     def typed_text(self, value: object) -> str | None:
         if isinstance(value, bson.Decimal128):
             return format_decimal(value.to_decimal())
-        if isinstance(value, bson.Binary) and value.subtype == UUID_SUBTYPE:
+        if isinstance(value, bson.Binary) and value.subtype == UUID_SUBTYPE and len(value) == UUID_BYTES:
             return str(value.as_uuid())
         return format_bytes(value) if type(value) is bytes else shown_id(value)
 
@@ -179,15 +189,25 @@ class MongoCorruptionWriter(CorruptionWriter):
 
 
 def other_types(value: object, text: str | None) -> Iterator[tuple[str, object]]:
-    """Yield the text of an ObjectId, decimal or binary data, and the types that are nearest to its own."""
+    """Yield an ObjectId, decimal or binary data as text, as the object for it, and in the nearest types.
+
+    Each form has its own name, because a map may have values of all these types.
+    """
+    kind = NOUNS.get(type(value), "bytes")
     if text is not None:
-        yield "text", text
+        yield f"text of {kind}", text
+    yield f"object of {kind}", json_member(value)
     if isinstance(value, bson.Decimal128):
-        yield "double", float(str(value))
-    elif isinstance(value, bson.Binary):
-        yield "old UUID", bson.Binary(bytes(value), OLD_UUID_SUBTYPE)
+        yield "double of a decimal", float(str(value))
+        if SCALED.fullmatch(str(value)):
+            yield "another scale", bson.Decimal128(f"{value}0")
     elif isinstance(value, bytes):
-        yield "other binary data", bson.Binary(value, USER_DEFINED_SUBTYPE)
+        subtype = value.subtype if isinstance(value, bson.Binary) else 0
+        yield "another subtype", bson.Binary(value, subtype ^ 1)
+        if subtype == UUID_SUBTYPE:
+            yield "old UUID", bson.Binary(value, OLD_UUID_SUBTYPE)
+        elif subtype == 0:
+            yield "other binary data", bson.Binary(value, USER_DEFINED_SUBTYPE)
 
 
 def shown_id(value: object) -> str | None:
@@ -195,11 +215,22 @@ def shown_id(value: object) -> str | None:
     return str(value) if isinstance(value, bson.ObjectId) else None
 
 
-def row_of(document: RawBSONDocument) -> RawRow:
-    """Return a stored document."""
+def row_of(entity: Entity, document: RawBSONDocument) -> RawRow:
+    """Return a stored document; the parts of an ``_id`` that holds the key have a place each."""
     raw = bytes(document.raw)
     values = bson.decode(raw, EXACT)
+    if id_parts(entity) and isinstance(values[ID], dict):
+        parts = {f"{ID}.{name}": value for name, value in values.pop(ID).items()}
+        values = {**parts, **values}
     return RawRow(raw, values)
+
+
+def nested(values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a document in which the parts of ``_id`` are together again."""
+    parts = {name.removeprefix(f"{ID}."): value for name, value in values.items() if field_of(name) != name}
+    if not parts:
+        return values
+    return {ID: parts, **{name: value for name, value in values.items() if field_of(name) == name}}
 
 
 def encoded(values: Mapping[str, object]) -> RawBSONDocument:

@@ -253,9 +253,10 @@ def unsupported_reason(entity: Entity, ignored: AbstractSet[str] = frozenset()) 
         return "its key follows from its content"
     if form.wire_id is None and not form.joined and not form.generated:
         return "its id is not a field of the content"
-    if entity.shapes.keys() & {*entity.markers}:
-        return "a marker has the name of a field"
-    if len(entity.key_parts) > MOST_PARTS or any(part.type is KeyType.HEX for part in entity.key_parts):
+    if entity.shapes.keys() & {*entity.markers} or entity.has_free_names:
+        return "a field has the name of a marker, or one that native code does not know"
+    is_hex = any(part.type is KeyType.HEX for part in entity.key_parts)
+    if len(entity.key_parts) > MOST_PARTS or is_hex or entity.key_as_id:
         return "its key is of a kind that native code does not know"
     has_room = len(entity.shapes) + len(entity.storage) + len(ignored) < MOST_TOP_NAMES
     return None if has_room else "it has too many fields"
@@ -356,8 +357,9 @@ class Places:
                 return self.of(INSTANT) if dated else 0
             case Kind.OBJECT:
                 return self._object(value, dated=dated)
-            case Kind.LIST if value.item is not None:
-                return self._around(LIST, self._of(value.item, dated=dated))
+            case Kind.LIST:
+                item = self.of(FREE, 1) if value.item is None else self._of(value.item, dated=dated)
+                return self._around(LIST, item)
             case Kind.MAP if value.item is not None:
                 # The path of an instant leads through no map.
                 return self._around(MAP, self._of(value.item, dated=False))

@@ -25,6 +25,7 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.fast.records import PackedBatch, Stored
 from twinstore.models.shapes import lossy_map, lossy_map_reason
 from twinstore.runtime.forks import cleanup_unless_forked
+from twinstore.runtime.formatting import SHORT_REPR_LENGTH
 from twinstore_mongo.bulk.tenant_filter import owner_of_value
 from twinstore_mongo.client.bson import (
     EPOCH,
@@ -36,7 +37,7 @@ from twinstore_mongo.client.bson import (
     parts_of,
 )
 from twinstore_mongo.client.types import EXACT, FOREIGN_TYPES
-from twinstore_mongo.mapping.free_json import lossless_document
+from twinstore_mongo.mapping.free_json import ARRAY, NESTED, REPLACED, lossless_document
 from twinstore_mongo.mapping.key_order import (
     BATCH_BYTES,
     SIMPLE,
@@ -46,9 +47,10 @@ from twinstore_mongo.mapping.key_order import (
     order_of,
 )
 from twinstore_mongo.mapping.layout import ID, internal_names
-from twinstore_mongo.mapping.typed import KEY_WRITERS
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from pymongo.collection import Collection
     from pymongo.command_cursor import RawBatchCommandCursor
     from pymongo.cursor import RawBatchCursor
@@ -71,9 +73,9 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
 )
 BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
-ALTERED: Final = (
-    "holds a name twice, or a value of a type that JSON does not have (code, symbol, undefined, pointer)"
-)
+ALTERED: Final = "holds what the client does not give back"
+# Types that models would read as something else, by their number.
+FOREIGN: Final = {**REPLACED, 0x0D: "code", 0x0F: "code with scope"}
 # Of one query, whose text grows with them.
 KEYS_AT_ONCE: Final = 1000
 
@@ -81,11 +83,7 @@ KEYS_AT_ONCE: Final = 1000
 def bounds(codec: Codec[Any], within: KeyRange) -> Document:
     """Return the ``min`` and ``max`` of a range; an open end has none."""
     ends = {"min": within.lower, "max": within.upper}
-    return {
-        name: dict(zip(codec.key, codec.stored_key(key), strict=True))
-        for name, key in ends.items()
-        if key is not None
-    }
+    return {name: codec.place(key) for name, key in ends.items() if key is not None}
 
 
 def between(codec: Codec[Any], within: KeyRange) -> Document:
@@ -93,7 +91,7 @@ def between(codec: Codec[Any], within: KeyRange) -> Document:
     stored = [f"${name}" for name in codec.key]
     ends = (("$gte", within.lower), ("$lt", within.upper))
     clauses = [
-        {operator: [stored, [{"$literal": part} for part in codec.stored_key(key)]]}
+        {operator: [stored, [{"$literal": part} for part in codec.place(key).values()]]}
         for operator, key in ends
         if key is not None
     ]
@@ -127,15 +125,14 @@ class Exporter:
     ignored: frozenset[str] = frozenset()
     instants: PathTree = field(init=False)
     _left_out: frozenset[str] = field(init=False)
-    _has_text_key: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Lay out where the instants are, and what no model reads."""
         names, entity = self.codec.names, self.codec.entity
         internal = {name for name in internal_names(entity) if name[:1] == "_"}
-        self._has_text_key = entity.key_parts[0].type not in KEY_WRITERS
         self.ignored -= {*names.values(), *internal}
-        self._left_out = self.ignored | internal - ({ID} if entity.document_id is not None else set())
+        is_read = entity.document_id is not None or entity.key_as_id
+        self._left_out = self.ignored | internal - ({ID} if is_read else set())
         self.instants = PathTree.of((names[head], *rest) for head, *rest in self.codec.entity.instants)
 
     def parts(
@@ -215,7 +212,7 @@ class Exporter:
         self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
     ) -> Iterator[Record]:
         """Yield single records."""
-        for condition in conditions_of(self.codec.key, list(map(self.codec.stored_key, keys))):
+        for condition in conditions_of(self.codec, keys):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with cleanup_unless_forked(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
@@ -249,7 +246,7 @@ class Exporter:
             return self.by_first_values(raw, BROKEN)
         exact = document if encode(stored) == raw else lossless_document(raw)
         if exact is None or encode(self.own(document)) != encode(self.own(stored)):
-            return self.by_first_values(raw, ALTERED)
+            return self.by_first_values(raw, next(altered_parts(raw, FOREIGN, self._left_out), ALTERED))
         return self.record(exact, raw)
 
     def own(self, document: Document) -> Document:
@@ -262,7 +259,7 @@ class Exporter:
         By those the server finds it.
         """
         codec = self.codec
-        key = codec.first_key(raw)
+        key = codec.first_values(raw)
         return Record(
             key=cast("Key", key) if codec.entity.admits_key(key) else None,
             owner=owner_of_value(codec.entity, None if codec.tenant is None else first_of(raw, codec.tenant)),
@@ -306,19 +303,21 @@ class Exporter:
 
     def key_of(self, document: Mapping[str, Any]) -> Key | None:
         """Return the key of a document; ``None`` when it is none of the entity."""
-        if self.codec.key == (ID,) and self._has_text_key:
+        if self.codec.has_text_id:
             key = document.get(ID)
             return (str(key),) if KeyType.TEXT.admits(key) else None
-        values = self.codec.key_of(document)
-        return cast("Key", values) if self.codec.entity.admits_key(values) else None
+        return self.codec.key_of(document)
 
 
-def conditions_of(names: Sequence[str], keys: Sequence[Key]) -> Iterator[Document]:
+def conditions_of(codec: Codec[Any], keys: Sequence[Key]) -> Iterator[Document]:
     """Yield filters that together find some keys by the key index."""
-    *heads, last = names
+    *heads, last = codec.key
     for some in (keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE)):
+        if codec.entity.key_as_id:
+            yield {ID: {"$in": list(map(codec.identity, some))}}
+            continue
         groups: dict[Key, list[object]] = {}
-        for key in some:
+        for key in map(codec.stored_key, some):
             groups.setdefault(key[:-1], []).append(key[-1])
         for head, tails in groups.items():
             yield {**dict(zip(heads, head, strict=True)), last: {"$in": tails}}
@@ -346,6 +345,35 @@ def reason_of(error: DocumentDecodeError) -> str:
     """Return why a document forms no model, without the frame of the message."""
     _, _, reason = error.message.partition("cannot be read: ")
     return reason.removesuffix(". Repair or quarantine the document.") or error.message
+
+
+def altered_parts(
+    raw: bytes, kinds: Mapping[int, str], left_out: AbstractSet[str] = frozenset(), path: str = ""
+) -> Iterator[str]:
+    """Yield what the client gives as something else: the path and the name of its type, or what it is.
+
+    Args:
+        raw: a document.
+        kinds: the names of the types that are meant.
+        left_out: names that no model reads, in which only replaced types count.
+        path: where the document is.
+    """
+    seen: set[bytes] = set()
+    for kind, name, start, end in elements(raw):
+        text = name[:SHORT_REPR_LENGTH].decode(errors="backslashreplace")
+        place, meant = f"{path}.{text}" if path else text, REPLACED if text in left_out else kinds
+        if name in seen:
+            yield f"{place}: the name occurs twice"
+        seen.add(name)
+        if kind in meant:
+            yield f"{place}: {meant[kind]} is a type of BSON that no copy keeps"
+        elif kind in NESTED:
+            inner = raw[start:end]
+            if kind == ARRAY and any(
+                item != str(number).encode() for number, (_, item, _, _) in enumerate(elements(inner))
+            ):
+                yield f"{place}: the items of the list are not numbered in order"
+            yield from altered_parts(inner, meant, path=place)
 
 
 def mark_utc(document: Document, tree: PathTree) -> bool:

@@ -13,7 +13,7 @@ from twinstore.errors import ConfigurationError
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.key_order import gives_order, order_of
-from twinstore_mongo.mapping.layout import index_specs, stored_names
+from twinstore_mongo.mapping.layout import index_spec, index_specs, stored_names
 from twinstore_mongo.schema.comparison import AGE
 
 if TYPE_CHECKING:
@@ -145,12 +145,13 @@ def warnings_of(
 def wanted_indexes(entity: Entity) -> list[IndexSpec]:
     """Return the indexes that serve the lists of an entity, as it describes them."""
     key = tuple(order_of(codec_of(entity).key))
-    # That of the key is warned of apart; one that removes what is old, or leaves rows out while an option is
-    # off, serves no list.
+    inner = [index_spec(entity, index) for index in entity.indexes if entity.is_inner(index)]
+    # That of the key is warned of apart; one that removes what is old, leaves rows out while an option is
+    # off, or is about what is inside of a field serves no list.
     return [
         index
         for index in index_specs(entity)
-        if index.key != key and index.retention is None and index.sparse_unless is None
+        if index.key != key and index.retention is None and index.sparse_unless is None and index not in inner
     ]
 
 

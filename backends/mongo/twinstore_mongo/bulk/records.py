@@ -22,7 +22,7 @@ from twinstore.fast.library import library
 from twinstore.fast.nodes import NodeKind
 from twinstore.fast.program import Program, program_of
 from twinstore.fast.records import Identity, NativeDocuments, StoredSlot, highest, write_documents
-from twinstore_mongo.client.bson import element_of, first_of
+from twinstore_mongo.client.bson import element_of, first_of, framed
 from twinstore_mongo.client.errors import DUPLICATE_KEY, violated_index
 from twinstore_mongo.client.types import EXACT
 from twinstore_mongo.mapping.codec import FIRST_VERSION, codec_of, next_version
@@ -61,7 +61,8 @@ class DocumentWrite:
 
     Attributes:
         replaces: the filter of the document that it takes the place of.
-        moves: that one has another ``_id``, which the server lets no replacement change.
+        moves: that one has another ``_id``, which the server lets no replacement change, or the new one has a
+            name that no replacement may have.
     """
 
     record: Record
@@ -103,7 +104,7 @@ def replacing(codec: Codec[Any], write: DocumentWrite, stored: bytes) -> Documen
     raw = identified(codec, bson.encode(document), stored)
     # If the id is separate from the key, the stored document is another row, and the server refuses to turn
     # it into this one.
-    moves = codec.entity.own_id is None and element_of(raw, ID) != identity
+    moves = (codec.entity.own_id is None and element_of(raw, ID) != identity) or bool(codec.entity.unpathed)
     return DocumentWrite(write.record, raw, replaces, moves=moves)
 
 
@@ -115,11 +116,6 @@ def identified(codec: Codec[Any], raw: bytes, stored: bytes) -> bytes:
     # Of one type they are equally long, and a new document begins with its own.
     same_type = identity[0] == raw[LENGTH_BYTES]
     return raw[:LENGTH_BYTES] + identity + raw[LENGTH_BYTES + len(identity) :] if same_type else raw
-
-
-def framed(elements: bytes) -> bytes:
-    """Return the document of some elements."""
-    return (len(elements) + LENGTH_BYTES + 1).to_bytes(LENGTH_BYTES, "little") + elements + b"\x00"
 
 
 def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSION) -> Document:

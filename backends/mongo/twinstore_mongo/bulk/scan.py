@@ -26,10 +26,19 @@ from pydantic_core import PydanticCustomError
 from twinstore.bulk.rows import MARK, ScanRow, marked
 from twinstore.catalog.keys import Key, KeyRange, KeyType
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
-from twinstore.models.fields import DATE, date_in, parse_timestamp
+from twinstore.models.fields import DATE, parse_timestamp
 from twinstore.models.shapes import Kind
+from twinstore.models.typed_objects import decimal_in, is_typed_object
 from twinstore.runtime.forks import cleanup_unless_forked
-from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, documents_of, first_element, first_of, parts_of
+from twinstore_mongo.client.bson import (
+    EPOCH,
+    NAIVE_EPOCH,
+    documents_of,
+    first_element,
+    first_of,
+    parts_of,
+    value_in,
+)
 from twinstore_mongo.client.types import EXACT
 from twinstore_mongo.mapping.free_json import (
     MapConverter,
@@ -46,6 +55,7 @@ from twinstore_mongo.mapping.layout import (
     internal_names,
     joined_id,
     longs_of,
+    problem_of_id,
     stored_names,
 )
 
@@ -66,7 +76,8 @@ class CollectionScan:
 
     Attributes:
         entity: its description, for the types of the key.
-        key: stored names of the key.
+        key: stored names of the key; ``_id`` alone where that is the key.
+        parts: stored names of its parts.
         numbers: those parts of it that are integers.
         typed: those that are ObjectIds or UUIDs, with which.
         tenant: stored name of the tenant, ``None`` where rows name none.
@@ -76,6 +87,7 @@ class CollectionScan:
 
     entity: Entity
     key: tuple[str, ...]
+    parts: tuple[str, ...]
     numbers: frozenset[str]
     typed: Mapping[str, KeyType]
     tenant: str | None
@@ -86,9 +98,11 @@ class CollectionScan:
     def of(cls, entity: Entity) -> Self:
         """Return the scan of an entity."""
         names = stored_names(entity)
+        parts = tuple(names[name] for name in entity.key)
         return cls(
             entity=entity,
-            key=tuple(names[name] for name in entity.key),
+            key=(ID,) if entity.key_as_id else parts,
+            parts=parts,
             numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
             typed={names[part.field]: part.type for part in entity.key_parts if part.type in KEY_VALUES},
             tenant=None if entity.tenant_field is None else names[entity.tenant_field],
@@ -138,17 +152,20 @@ class CollectionScan:
         """Return the filter of some keys."""
         stored = map(self.stored, keys)
         if len(self.key) == 1:
-            return {self.key[0]: {"$in": [part for (part,) in stored]}}
+            return {self.key[0]: {"$in": [value for key in stored for value in key]}}
         return {"$or": [dict(zip(self.key, key, strict=True)) for key in stored]}
 
-    def stored(self, key: Key) -> Sequence[object]:
-        """Return a key as the server compares it."""
-        if not self.typed:
-            return key
-        return [
+    def stored(self, key: Key) -> tuple[object, ...]:
+        """Return the values of a key by which documents are found: one for each stored name."""
+        parts, values = self.form.key_in_id, key if not self.typed else self.compared(key)
+        return (dict(zip(parts, values, strict=True)),) if len(parts) > 1 else values
+
+    def compared(self, key: Key) -> tuple[object, ...]:
+        """Return the parts of a key as the server compares them."""
+        return tuple(
             KEY_VALUES[self.typed[name]](str(part)) if name in self.typed else part
-            for name, part in zip(self.key, key, strict=True)
-        ]
+            for name, part in zip(self.parts, key, strict=True)
+        )
 
     def matching(self, within: KeyRange) -> Document:
         """Return the filter of a range; expressions compare values of different types, filters do not."""
@@ -161,8 +178,8 @@ class CollectionScan:
 
     def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
         """Return what holds for keys on one side of a bound, in the order of the key."""
-        stored = zip(self.key, self.stored(key), strict=True)
-        *heads, tail = [(f"${name}", {"$literal": value}) for name, value in stored]
+        named = zip(self.key, self.stored(key), strict=True)
+        *heads, tail = [(f"${name}", {"$literal": value}) for name, value in named]
         clause: Document = {last: list(tail)}
         bound: list[Document] = []
         for head in reversed(heads):
@@ -207,6 +224,8 @@ class CollectionScan:
 
     def first_key_of(self, raw: bytes) -> Key | None:
         """Return the key by the first values of its names, ``None`` when it is none of the entity."""
+        if self.form.key_in_id:
+            return self.key_of_id(value_in(raw, ID))
         key = tuple(
             self.shown_part(name, first_value(raw, name)) if name in self.typed else first_of(raw, name)
             for name in self.key
@@ -217,8 +236,9 @@ class CollectionScan:
         """Return the row of a document; ``altered`` as for :meth:`StoredForm.shown`."""
         key, expires = self.key_of(stored), self.form.expiry(stored)
         owner = self.owner_of(None if self.tenant is None else stored.get(self.tenant))
+        error = self.form.problem(stored, key) if self.form.key_in_id else None
         content, beside = self.form.shown(stored, key, altered)
-        return ScanRow(key, owner, content, beside, expires)
+        return ScanRow(key, owner, content, beside, expires, error=error)
 
     def owner_of(self, value: object) -> StoredOwner:
         """Return the owner of a row by the value of the tenant field."""
@@ -230,6 +250,8 @@ class CollectionScan:
 
     def key_of(self, stored: Mapping[str, Any]) -> Key | None:
         """Return the key, ``None`` when it is none of the entity."""
+        if self.form.key_in_id:
+            return self.key_of_id(stored.get(ID))
         if self.numbers or self.typed:
             return self.key_with_types(stored)
         if len(self.key) == 1:  # as of most entities, and every row passes here
@@ -237,6 +259,24 @@ class CollectionScan:
             return (str(only),) if self.entity.key_parts[0].type.admits(only) else None
         key = tuple(stored.get(name) for name in self.key)
         return cast("Key", key) if self.entity.admits_key(key) else None
+
+    def key_of_id(self, identity: object) -> Key | None:
+        """Return the key that an ``_id`` is; the server holds numbers of several types to be equal."""
+        parts = self.form.key_in_id
+        held = identity if len(parts) > 1 else dict.fromkeys(parts, identity)
+        if not isinstance(held, dict) or (*held,) != parts:
+            return None
+        key = tuple(
+            self.part_of_id(name, value) for name, value in zip(self.parts, held.values(), strict=True)
+        )
+        return cast("Key", key) if self.entity.admits_key(key) else None
+
+    def part_of_id(self, name: str, value: object) -> object:
+        """Return one part of such a key, by its stored name."""
+        if name in self.typed:
+            return self.shown_part(name, value)
+        is_whole = type(value) is Int64 or (type(value) is float and value.is_integer())
+        return int(cast("int | float", value)) if is_whole else value
 
     def key_with_types(self, stored: Mapping[str, Any]) -> Key | None:
         """Return a key with integers, ObjectIds or UUIDs, for which the client has separate classes."""
@@ -283,8 +323,9 @@ KEY_VALUES: Final[Mapping[KeyType, Callable[[str], object]]] = {
 # How a stored document is shown to a comparison: as canonical JSON, with marks for what is never written.
 #
 # The form in which the driver writes is BSON type by BSON type: an instant is a date, and so is the object
-# that represents one in free JSON; an integer that a table holds in 64 bits has 64 bits here too, all others
-# take as many as their value needs, and nothing is null.
+# that represents one in free JSON, where ids, decimals and bytes have such objects, too; an integer that a
+# table holds in 64 bits has 64 bits here too, all others take as many as their value needs, and nothing is
+# null outside of free JSON and of lists that say so.
 
 
 # Types shown as they are. The client has a separate class for integers of 64 bits, so these have 32.
@@ -299,8 +340,10 @@ class StoredForm:
     """Names and places in the documents of one entity; values are shown as they are stored.
 
     Attributes:
+        entity: its description, for the types of the key.
         wire_id: the wire name of ``_id``, where it is part of the wire form.
         joined: whether ``_id`` is made of the parts of the key.
+        key_in_id: the parts of a key that ``_id`` holds as it is, a document of several.
         generated: whether ``_id`` is an ObjectId of which the value is free.
         markers: storage markers and their stored names.
         derived: fields that follow from the content and their stored names.
@@ -314,8 +357,10 @@ class StoredForm:
         derived_key: the id is part of the wire form unless it is what this returns.
     """
 
+    entity: Entity
     wire_id: str | None
     joined: bool
+    key_in_id: tuple[str, ...]
     generated: bool
     markers: Mapping[str, str]
     derived: Mapping[str, str]
@@ -341,8 +386,10 @@ class StoredForm:
             if item.kind is Kind.INTEGER and item.bits == INT64_BITS
         ]
         return cls(
+            entity=entity,
             wire_id=entity.document_id if entity.document_id in entity.shapes else None,
-            joined=entity.document_id is None and not entity.generated_id,
+            joined=entity.document_id is None and not entity.generated_id and not entity.key_as_id,
+            key_in_id=entity.key if entity.key_as_id else (),
             generated=entity.generated_id,
             markers=markers,
             derived=derived,
@@ -404,10 +451,33 @@ class StoredForm:
 
     def _add_id(self, document: Document, storage: Document, stored: Document) -> None:
         """Put the id where the wire form has it; another id stored there is shown as it is, null is none."""
+        if self.key_in_id:
+            self._add_parts(document, stored[ID])
+            return
         if self.wire_id is None or self._is_derived(document, storage, stored[ID]):
             return
         place = self.wire_id if document.get(self.wire_id) is None else ID
         document[place] = plain(stored[ID])
+
+    def _add_parts(self, document: Document, identity: Any) -> None:  # noqa: ANN401  # any stored value
+        """Put the parts of a key that is the id under their names; any other id is shown under a mark."""
+        held = identity if len(self.key_in_id) > 1 else dict.fromkeys(self.key_in_id, identity)
+        if type(held) is not dict or (*held,) != self.key_in_id or self._repeats(document):
+            document[ID] = marked("id", plain(identity))
+            return
+        for name, value in held.items():
+            known = self.entity.known[name]
+            found = shown_each(value, SHOWN[known]) if known in SHOWN else value
+            document[name] = plain(long_of(found) if name in self.longs else found)
+
+    def _repeats(self, stored: Mapping[str, Any]) -> bool:
+        return any(name in stored for name in self.key_in_id)
+
+    def problem(self, stored: Mapping[str, Any], key: Key | None) -> str | None:
+        """Return why a document whose ``_id`` is the key has none, or two."""
+        if key is None:
+            return problem_of_id(self.entity, stored.get(ID))
+        return "it holds its key in its _id and next to it" if self._repeats(stored) else None
 
     def _is_derived(self, document: Document, storage: Document, identity: object) -> bool:
         """Whether the id follows from the content, which then does not repeat it."""
@@ -430,13 +500,19 @@ def format_instants(value: Any, path: tuple[str, ...]) -> None:  # noqa: ANN401 
     if type(value) is not dict:
         return
     name, *rest = path
-    found = value.get(name)
     if rest:
-        format_instants(found, tuple(rest))
-    elif type(found) is datetime:
-        value[name] = instant_text(found)
-    elif type(found) is str:
-        value[name] = marked("text", found)
+        format_instants(value.get(name), tuple(rest))
+    elif name in value:
+        value[name] = shown_instant(value[name])
+
+
+def shown_instant(value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a date as its canonical text, in lists too, and text under a mark."""
+    if type(value) is datetime:
+        return instant_text(value)
+    if type(value) is list:
+        return list(map(shown_instant, value))
+    return marked("text", value) if type(value) is str else value
 
 
 def show_typed(value: Any, path: tuple[str, ...], show: Callable[[Any], object]) -> None:  # noqa: ANN401  # any stored value
@@ -511,10 +587,12 @@ def long_of(value: object) -> object:
 
 
 def json_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
-    """Return an object of free JSON with its dates as the objects that represent them.
+    """Return an object or list of free JSON with its typed values as the objects that represent them.
 
-    An object of that form that is stored as such is marked, because the driver writes a date.
+    An object of that form that is stored as such is marked, because the driver writes the typed value.
     """
+    if type(value) is list:
+        return json_member(value)
     if type(value) is dict:
         if PLAIN.issuperset(map(type, value.values())):
             return value
@@ -524,13 +602,36 @@ def json_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
 
 def json_member(value: Any) -> Any:  # noqa: ANN401  # any stored value
     """Return a member of free JSON as :func:`json_map` has it."""
-    if type(value) is datetime:
+    kind = type(value)
+    if kind is datetime:
         return {DATE: instant_text(value)}
-    if type(value) is dict and date_in(value) is not None:
-        return marked("object", value)
-    if type(value) is list:
+    if kind is dict:
+        return marked("object", value) if is_typed_object(value) else json_map(value)
+    if kind is list:
         return value if PLAIN.issuperset(map(type, value)) else list(map(json_member, value))
-    return json_map(value)
+    shown = SHOWN_AS.get(kind)
+    return json_map(value) if shown is None else shown(value)
+
+
+def json_decimal(value: bson.Decimal128) -> object:
+    """Return the object of a decimal, the value itself where it has none or is encoded in another way."""
+    shown = {"$numberDecimal": str(value)}
+    found = decimal_in(shown)
+    return value if found is None or bson.Decimal128(found).bid != value.bid else shown
+
+
+def json_binary(value: bytes) -> object:
+    """Return the object of bytes; the client has a special class for all subtypes but 0."""
+    subtype = value.subtype if isinstance(value, bson.Binary) else 0
+    return {"$binary": {"base64": b64encode(value).decode(), "subType": f"{subtype:02x}"}}
+
+
+SHOWN_AS: Final[Mapping[type, Callable[[Any], object]]] = {
+    bson.ObjectId: lambda value: {"$oid": value.binary.hex()},
+    bson.Decimal128: json_decimal,
+    bytes: json_binary,
+    bson.Binary: json_binary,
+}
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # any stored value

@@ -443,13 +443,12 @@ def stored_documents(context: RepositoryContext, entity: Entity, keys: Sequence[
     collection = context.collection(entity)
     found: dict[Key, bytes] = {}
     with translating(store.where.of(entity)):
-        for condition in conditions_of(codec.key, list(map(codec.stored_key, keys))):
+        for condition in conditions_of(codec, keys):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with cleanup_unless_forked(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
                     for raw in documents_of(batch):
-                        key: Any = codec.first_key(raw)
-                        found[key] = raw
+                        found[codec.first_values(raw)] = raw
     return found
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from bson import InvalidBSON, decode
+
 # Bytes of the values of fixed size, by the type of the element.
 FIXED: Final = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
 FIXED_ENDS: Final = {0x7F: 0, 0xFF: 0}
@@ -87,6 +89,19 @@ def first_element(raw: bytes, name: str) -> tuple[int, bytes] | None:
     wanted = name.encode()
     found = ((kind, raw[start:end]) for kind, own, start, end in elements(raw) if own == wanted)
     return next(found, None)
+
+
+def value_in(raw: bytes, name: str) -> object:
+    """Return the first value of a name as the client has it, ``None`` where it has none."""
+    try:
+        return decode(framed(element_of(raw, name))).get(name)
+    except (InvalidBSON, StopIteration):
+        return None
+
+
+def framed(elements: bytes) -> bytes:
+    """Return the document of some elements."""
+    return (len(elements) + LENGTH_BYTES + 1).to_bytes(LENGTH_BYTES, "little") + elements + b"\x00"
 
 
 def element_of(raw: bytes, name: str) -> bytes:

@@ -26,21 +26,26 @@ from twinstore.models.canonical import (
 )
 from twinstore.models.fields import parse_timestamp
 from twinstore.models.shapes import Kind
-from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, first_element, first_of
+from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, first_element, first_of, value_in
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.types import code_object
-from twinstore_mongo.mapping.free_json import encode_dates, free_map, map_converters, references, within
+from twinstore_mongo.mapping.free_json import encode_typed, free_map, map_converters, references, within
 from twinstore_mongo.mapping.layout import (
     ID,
     VERSION,
     derived_fields,
     document_indexes,
+    id_parts,
     index_spec,
     internal_names,
     joined_id,
     longs_of,
+    parts_in,
     plain_part,
+    problem_of_id,
+    stored_key,
     stored_names,
+    value_at,
 )
 from twinstore_mongo.mapping.typed import (
     KEY_TYPES,
@@ -117,7 +122,8 @@ class Codec(Generic[M]):
 
     Attributes:
         names: the stored name of every field, marker and derived field.
-        key: stored names of the key, in key order.
+        key: stored names of the key, in key order; ``_id`` alone where that is the key of several parts.
+        has_text_id: whether the key is the text in ``_id``.
         tenant: stored name of the tenant, ``None`` where no field names one.
         uniques: the other unique indexes by their stored name.
         readings: how lists are read.
@@ -127,7 +133,7 @@ class Codec(Generic[M]):
     def __init__(self, entity: Entity[M]) -> None:
         self.entity = entity
         self.names = stored_names(entity)
-        self.key = tuple(self.names[name] for name in entity.key)
+        self.key = stored_key(entity)
         self.tenant = None if entity.tenant_field is None else self.names[entity.tenant_field]
         self.uniques = unique_indexes(entity)
         self.readings = Readings(entity, self.names)
@@ -135,10 +141,11 @@ class Codec(Generic[M]):
         self.writers = value_writers(entity)
         self.readers = value_readers(entity)
         self._key_writers = key_writers(entity)
+        self.has_text_id = self.key == (ID,) and not entity.key_as_id and self._key_writers is None
         self._read_typed = typed_fields(entity.model, READERS)
         self._written_typed = typed_fields(entity.model, WRITERS)
         self._read_maps = map_converters(entity.model, free_map, references)
-        self._written_maps = map_converters(entity.model, encode_dates)
+        self._written_maps = map_converters(entity.model, encode_typed)
         self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)
         self._written = tuple((marker.name, stored) for marker, stored in self._markers if stored != ID)
         self._internal = internal_names(entity)
@@ -178,10 +185,73 @@ class Codec(Generic[M]):
         single = self.entity.document_id
         if self.entity.generated_id:
             return ObjectId()
+        if self.entity.key_as_id:
+            for name in self.entity.key:
+                wire.pop(name, None)
+            return self.identity(self.entity.key_of(row.model, row.storage))
         if single is None:
             return joined_id(self.entity.key_of(row.model, row.storage))
         own = wire.pop(single, None)
         return row.storage.get(single, own)
+
+    def stored_key(self, key: Key) -> Key:
+        """Return a key as documents hold its parts, for filters and bounds."""
+        if self._key_writers is None:  # as of nearly every entity
+            return key
+        parts = zip(self._key_writers, key, strict=True)
+        # Any, because the client takes more than the keys of a caller have.
+        stored: Any = tuple(part if write is None else write(part) for write, part in parts)
+        return cast("Key", stored)
+
+    def identity(self, key: Key) -> object:
+        """Return the ``_id`` that holds a key as it is."""
+        named = zip(self.entity.key, self.stored_key(key), strict=True)
+        # A value of another type finds nothing.
+        parts = {
+            name: Int64(value) if type(value) is int and name in self.longs else value
+            for name, value in named
+        }
+        return parts if id_parts(self.entity) else parts[self.entity.key[0]]
+
+    def place(self, key: Key) -> Document:
+        """Return where a key is: its values by stored name, which a filter finds."""
+        if self.entity.key_as_id:
+            return {ID: self.identity(key)}
+        return dict(zip(self.key, self.stored_key(key), strict=True))
+
+    def key_of(self, document: Mapping[str, Any]) -> Key | None:
+        """Return the key of a document; ``None`` when it is none of the entity."""
+        key: tuple[object, ...]
+        if self.entity.key_as_id:
+            key = parts_in(self.entity, document.get(ID))
+        elif self._key_writers is None:  # as of nearly every entity
+            key = tuple(plain_part(document.get(name)) for name in self.key)
+        else:
+            parts = zip(self.key, self.entity.key_parts, strict=True)
+            key = tuple(
+                read_key_part(part.type, document.get(name))
+                if part.type in KEY_WRITERS
+                else plain_part(document.get(name))
+                for name, part in parts
+            )
+        return cast("Key", key) if self.entity.admits_key(key) else None
+
+    def first_values(self, raw: bytes) -> tuple[Any, ...]:
+        """Return the values of the key by the first ones of their names, by which the server finds it.
+
+        They are as :func:`first_of` gives them, ObjectIds and UUIDs as keys have them.
+        """
+        if self.entity.key_as_id:
+            return parts_in(self.entity, value_in(raw, ID))
+        if self._key_writers is None:
+            return tuple(first_of(raw, name) for name in self.key)
+        parts = zip(self.key, self.entity.key_parts, strict=True)
+        return tuple(
+            first_key_part(part.type, first_element(raw, name))
+            if part.type in KEY_WRITERS
+            else first_of(raw, name)
+            for name, part in parts
+        )
 
     def decode(self, document: Mapping[str, Any], *, for_copy: bool = False) -> Row[M]:
         """Return the row of a stored document.
@@ -189,7 +259,7 @@ class Codec(Generic[M]):
         Args:
             document: the document.
             for_copy: take every name that the description does not create for an unknown property; a service
-                strips all that begin with ``_``.
+                strips all that begin with ``_`` and are no fields of the model.
 
         Raises:
             DocumentDecodeError: the document does not form one; names entity and key.
@@ -209,43 +279,10 @@ class Codec(Generic[M]):
                 )
         return Row(model if self.entity.derived_key is None else self._with_key(model, storage), storage)
 
-    def stored_key(self, key: Key) -> Key:
-        """Return a key as documents hold its parts, for filters and bounds."""
-        if self._key_writers is None:  # as of nearly every entity
-            return key
-        parts = zip(self._key_writers, key, strict=True)
-        # Any, because the client takes more than the keys of a caller have.
-        stored: Any = tuple(part if write is None else write(part) for write, part in parts)
-        return cast("Key", stored)
-
     def stored_value(self, name: str, value: object) -> object:
         """Return what a field is compared with, or set to, as documents hold it."""
         write = self.writers.get(name)
         return value if write is None else write(value)
-
-    def key_of(self, document: Mapping[str, Any]) -> tuple[object, ...]:
-        """Return the parts of the key of a stored document; what is of another type may be anything."""
-        if self._key_writers is None:
-            return tuple(plain_part(document.get(name)) for name in self.key)
-        parts = zip(self.key, self.entity.key_parts, strict=True)
-        return tuple(
-            read_key_part(part.type, document.get(name))
-            if part.type in KEY_WRITERS
-            else plain_part(document.get(name))
-            for name, part in parts
-        )
-
-    def first_key(self, raw: bytes) -> tuple[object, ...]:
-        """Return the parts of a key by the first values of their names, as :func:`first_of` gives them."""
-        if self._key_writers is None:
-            return tuple(first_of(raw, name) for name in self.key)
-        parts = zip(self.key, self.entity.key_parts, strict=True)
-        return tuple(
-            first_key_part(part.type, first_element(raw, name))
-            if part.type in KEY_WRITERS
-            else first_of(raw, name)
-            for name, part in parts
-        )
 
     def moves(self, document: Mapping[str, Any], row: Row[M]) -> bool:
         """Whether a row has another ``_id`` than a stored document; a generated one stays what it is."""
@@ -273,10 +310,10 @@ class Codec(Generic[M]):
 
         A generated one replaces a key that is missing or of another type, because nothing else finds it then.
         """
-        if self.entity.generated_id or self._key_writers is not None:
+        if self.entity.generated_id or self.entity.key_as_id or self._key_writers is not None:
             key = self.key_of(document)
-            if self.entity.admits_key(key):
-                return self.entity.key_text(cast("Key", key))
+            if key is not None:
+                return self.entity.key_text(key)
         return text_of(document.get(ID))
 
     def bad(self, key: object, reason: str) -> Exception:
@@ -289,10 +326,14 @@ class Codec(Generic[M]):
             name: value
             for name, value in document.items()
             # A null is what others write for an absent value.
-            if value is not None and name not in self._internal and (for_copy or name[:1] != "_")
+            if value is not None
+            and name not in self._internal
+            and (for_copy or name[:1] != "_" or name in self.entity.shapes)
         }
         self.restore_maps(values)
-        if self._identity is not None:
+        if self.entity.key_as_id:
+            self._add_key(values, document)
+        elif self._identity is not None:
             key = document.get(ID)
             if values.setdefault(self._identity, key) != key:
                 raise self.bad(key, f"its fields _id and {self._identity} differ")
@@ -308,10 +349,21 @@ class Codec(Generic[M]):
 
     def _check_key_types(self, document: Mapping[str, Any]) -> None:
         """Refuse a document that is found under another key than its model would have: that of a text."""
+        if self.entity.key_as_id:  # of which the parts are looked at one by one
+            return
         for name, part in zip(self.key, self.entity.key_parts, strict=True):
             if part.type in KEY_WRITERS and read_key_part(part.type, document.get(name)) is None:
                 wanted = KEY_TYPES[part.type][1]
                 raise self.bad(self.readable_key(document), f"its {name} is not {wanted}")
+
+    def _add_key(self, values: Document, document: Mapping[str, Any]) -> None:
+        """Add the key that ``_id`` holds as it is, under the names of its fields."""
+        key = parts_in(self.entity, document.get(ID))
+        if not self.entity.admits_key(key):
+            raise self.bad(self.readable_key(document), problem_of_id(self.entity, document.get(ID)))
+        if any(name in document for name in self.entity.key):
+            raise self.bad(self.readable_key(document), "it holds its key in its _id and next to it")
+        values.update(zip(self.entity.key, key, strict=True))
 
     def _storage(self, document: Mapping[str, Any]) -> dict[str, object]:
         """Return the storage markers, without the absent ones."""
@@ -423,7 +475,7 @@ class Readings:
     def __init__(self, entity: Entity, names: Mapping[str, str]) -> None:
         self._tenant = entity.tenant_field
         self._names = names
-        indexes = document_indexes(entity)
+        indexes = [index for index in document_indexes(entity) if not entity.is_inner(index)]
         key = Path(tuple((name, False) for name in entity.key), unique=True)
         self._paths = (key, *(Path(index.directions, index.where, index.unique) for index in indexes))
         self._partial = frozenset(condition for index in indexes for condition in index.where)
@@ -516,7 +568,7 @@ def in_order(groups: Iterable[list[Document]], rest: Sort) -> list[Document]:
     rows: list[Document] = []
     for group in groups:
         for name, direction in reversed(rest):
-            group.sort(key=lambda row, name=name: rank(row.get(name)), reverse=direction < 0)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            group.sort(key=lambda row, name=name: rank(value_at(row, name)), reverse=direction < 0)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         rows += group
     return rows
 

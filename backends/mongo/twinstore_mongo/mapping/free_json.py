@@ -12,14 +12,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
-from bson import DBRef
+from bson import Binary, DBRef, Decimal128, ObjectId
 from bson.errors import InvalidDocument
 from bson.int64 import Int64
 
 from twinstore.bulk.rows import marked
-from twinstore.models.fields import DATE, date_in, date_object
+from twinstore.models.fields import date_in, date_object
 from twinstore.models.json_text import dumps
 from twinstore.models.shapes import Kind, shapes_of
+from twinstore.models.typed_objects import (
+    binary_in,
+    binary_object,
+    decimal_in,
+    decimal_object,
+    oid_in,
+    oid_object,
+)
 from twinstore_mongo.client.bson import EPOCH, NAIVE_EPOCH, elements
 from twinstore_mongo.client.types import EXACT
 
@@ -33,8 +41,8 @@ ARRAY: Final = 0x04
 NESTED: Final = frozenset({OBJECT, ARRAY})
 # How often a value is decoded again; deeper values are walked, or the time would grow with the depth.
 SHORT: Final = 4
-# Undefined, a pointer into another collection, and a symbol, which the client gives as something else.
-REPLACED: Final = frozenset({0x06, 0x0C, 0x0E})
+# What the client gives as something else, by its number. A pointer leads into another collection.
+REPLACED: Final = {0x06: "undefined", 0x0C: "pointer", 0x0E: "symbol"}
 
 
 def lossless_document(raw: bytes) -> Document | None:
@@ -69,7 +77,7 @@ def exact_document(raw: bytes, depth: int = 0) -> Document:
 def value_of(kind: int, value: bytes, depth: int) -> object:
     """Return one value."""
     if kind in REPLACED:
-        return marked("bson", {"type": kind, "value": value.hex()})
+        return marked("bson", {f"${REPLACED[kind]}": value.hex()})
     if kind not in NESTED or depth < SHORT:
         element = bytes([kind]) + b"v\x00" + value
         document = (len(element) + 5).to_bytes(4, "little") + element + b"\x00"
@@ -96,15 +104,18 @@ def members(raw: bytes) -> list[tuple[int, str, bytes]]:
 
 # Free JSON in documents: where the documents of a model have it, and which parts BSON holds in another way.
 #
-# A date object of :mod:`twinstore.models.fields` is a date of BSON, and the client reads a map that looks
-# like a database reference as an object of a special class.
+# The objects of :mod:`twinstore.models.typed_objects` are values of BSON, and the client reads a map that
+# looks like a database reference as an object of a special class.
 
 
 MapConverter = Callable[[Any], Any]
 """Returns the replacement of a value."""
 # What free JSON mostly holds; anything else may hide a reference or a date.
 PLAIN: Final = frozenset({str, bool, int, float, type(None), Int64})
-NAMED: Final = dumps(DATE)
+# How every name of a typed object begins. One byte is found much faster than two.
+NAMED: Final = b"$"
+# With this name in front the client reads an object as a reference.
+REFERENCE: Final = "$ref"
 
 
 def map_converters(
@@ -114,7 +125,8 @@ def map_converters(
 
     Args:
         model: any model.
-        free: is called with every object of free JSON that is the value of a field, or an item of one.
+        free: is called with every object or list of free JSON that is the value of a field, or an item of
+            one.
         described: is called with every map of which the description says what it holds.
     """
     found = ((shape.wire, map_converter(shape.value, free, described)) for shape in shapes_of(model))
@@ -127,8 +139,12 @@ def map_converter(
     """Return what changes the maps in a value of some shape, ``None`` where there are none."""
     if value.kind is Kind.OBJECT:
         fields = map_converters(value.model, free, described)
-        return partial(within, fields) if fields else None
+        inside = partial(within, fields) if fields else None
+        may_be_reference = any(shape.wire == REFERENCE for shape in shapes_of(value.model))
+        return partial(each_reference, described, inside) if described and may_be_reference else inside
     if value.item is None:
+        if value.kind is Kind.LIST:
+            return free
         # A value of several types is not free JSON: one of them may be a model that has instants.
         return None if value.kind is not Kind.MAP else free if value.cls is dict else described
     below = map_converter(value.item, free, described)
@@ -146,6 +162,12 @@ def within(fields: Sequence[tuple[str, MapConverter]], value: Any) -> Any:  # no
     return value
 
 
+def each_reference(described: MapConverter, inside: MapConverter | None, value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return an object that the client may take for a reference, with its fields changed."""
+    value = described(value)
+    return value if inside is None else inside(value)
+
+
 def each_item(converter: MapConverter, value: Any) -> Any:  # noqa: ANN401  # any stored value
     """Return a list with each item changed."""
     return [converter(item) for item in value] if isinstance(value, list | tuple) else value
@@ -157,12 +179,14 @@ def each_member(around: MapConverter | None, converter: MapConverter, value: Any
     return {name: converter(item) for name, item in value.items()} if type(value) is dict else value
 
 
-def encode_dates(value: Any) -> Any:  # noqa: ANN401  # free JSON
-    """Put dates in place of the objects that represent them in a map of a wire form; return the map.
+def encode_typed(value: Any) -> Any:  # noqa: ANN401  # free JSON
+    """Put values of BSON in place of the objects that represent them in a map or list; return that.
 
     The map itself stays a map, whatever it holds: the field accepts nothing else.
     """
-    # To look into the JSON costs a tenth of a walk, and hardly any has the name.
+    if type(value) is list:
+        return list(map(encode_member, value)) if NAMED in dumps(value) else value
+    # To look into the JSON costs a tenth of a walk, and hardly any has such a name.
     if type(value) is dict and not PLAIN.issuperset(map(type, value.values())) and NAMED in dumps(value):
         return {name: encode_member(item) for name, item in value.items()}
     return value
@@ -171,13 +195,27 @@ def encode_dates(value: Any) -> Any:  # noqa: ANN401  # free JSON
 def encode_member(value: Any) -> Any:  # noqa: ANN401  # free JSON
     """Return a member of free JSON as a document holds it."""
     if type(value) is dict:
-        instant = date_in(value)
-        return {name: encode_member(item) for name, item in value.items()} if instant is None else instant
+        found = bson_value(value) if len(value) == 1 else None
+        return {name: encode_member(item) for name, item in value.items()} if found is None else found
     return list(map(encode_member, value)) if type(value) is list else value
 
 
+def bson_value(value: dict[str, Any]) -> object:
+    """Return the value of BSON that an object represents, ``None`` for any other object."""
+    if (instant := date_in(value)) is not None:
+        return instant
+    if (digits := oid_in(value)) is not None:
+        return ObjectId(digits)
+    if (number := decimal_in(value)) is not None:
+        return Decimal128(number)
+    content = binary_in(value)
+    return None if content is None else Binary(*content)
+
+
 def free_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
-    """Return an object of free JSON as models read it; of anything else nothing is known."""
+    """Return an object or a list of free JSON as models read it; of anything else nothing is known."""
+    if type(value) is list:
+        return restored(value)
     if type(value) is dict:
         if PLAIN.issuperset(map(type, value.values())):  # as nearly all of them
             return value
@@ -186,12 +224,35 @@ def free_map(value: Any) -> Any:  # noqa: ANN401  # any stored value
 
 
 def restored(value: Any) -> Any:  # noqa: ANN401  # free JSON
-    """Return free JSON with every reference in it as a map, and every date as the object of one."""
-    if type(value) is list:
-        return value if PLAIN.issuperset(map(type, value)) else list(map(restored, value))
-    if type(value) is datetime:
+    """Return free JSON with every reference in it as a map, and every typed value as the object of one.
+
+    What no object represents stays what it is, and the model refuses it by its name.
+    """
+    kind = type(value)
+    if kind is dict:
+        return free_map(value)
+    if kind is list:
+        is_plain = PLAIN.issuperset(map(type, value))
+        return value if is_plain else [item if type(item) in PLAIN else restored(item) for item in value]
+    if kind is datetime:
         return date_object(value if value.tzinfo is not None else EPOCH + (value - NAIVE_EPOCH))
-    return free_map(value)
+    if kind is ObjectId:
+        return oid_object(str(value))
+    if kind is bytes or isinstance(value, Binary):
+        # The client gives bytes of subtype 0 as plain ones.
+        return binary_object(value, getattr(value, "subtype", 0))
+    return decimal_part(value) if kind is Decimal128 else free_map(value)
+
+
+def decimal_part(value: Decimal128) -> object:
+    """Return a decimal as the object of one; one that has none as what the model names in its refusal."""
+    number = value.to_decimal()
+    try:
+        found = decimal_object(number)
+    except ValueError:
+        return number
+    # Another encoding of the same number would not come back.
+    return found if Decimal128(number) == value else value
 
 
 def references(value: Any) -> Any:  # noqa: ANN401  # any stored value

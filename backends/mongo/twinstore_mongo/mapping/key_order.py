@@ -18,7 +18,7 @@ from pymongo.errors import OperationFailure
 from twinstore.catalog.keys import KeyType, can_bound
 from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.client.bson import PART_BYTES, documents_of, parts_of, raw_batches
-from twinstore_mongo.mapping.layout import ID
+from twinstore_mongo.mapping.layout import ID, id_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,6 +66,10 @@ TYPES: Final[dict[KeyType, object]] = {
     KeyType.BINARY_UUID: "binData",
     KeyType.OBJECT_ID: "objectId",
 }
+# The same where ``_id`` holds the key as it is: a number, or a document, behind which lists and bytes come.
+ID_TYPES: Final = (["int", "long", "double"], "object")
+FIRST_DOCUMENT: Final[Document] = {}
+BEYOND_DOCUMENTS: Final = b""
 
 
 def order_of(key: Sequence[str]) -> Order:
@@ -173,6 +177,8 @@ def sorted_cuts(
 
 def typed(codec: Codec[Any]) -> Document:
     """Return the filter of the rows whose key is one of the entity."""
+    if codec.entity.key_as_id:
+        return {ID: {"$type": ID_TYPES[bool(id_parts(codec.entity))]}}
     parts = zip(codec.key, codec.entity.key_parts, strict=True)
     return {name: {"$type": TYPES[part.type]} for name, part in parts}
 
@@ -194,20 +200,24 @@ def _keys_at(
 def keys_from(codec: Codec[Any], lower: Key | None) -> dict[str, Any]:
     """Return what a query needs to read keys alone, in their order, from one on, that one included."""
     order, types = order_of(codec.key), [part.type for part in codec.entity.key_parts]
-    first = [FIRST[kind] for kind in types] if lower is None else codec.stored_key(lower)
+    first: Document = {ID: FIRST_DOCUMENT}
+    beyond: Document = {ID: BEYOND_DOCUMENTS}
+    if not id_parts(codec.entity):
+        first = dict(zip(codec.key, (FIRST[kind] for kind in types), strict=True))
+        beyond = dict(zip(codec.key, (BEYOND[kind] for kind in types), strict=True))
     # A filter would compare texts with texts only; min and max cut the index across types, and need a hint.
     return {
         "projection": projection(codec),
         "sort": order,
         "hint": order,
-        "min": dict(zip(codec.key, first, strict=True)),
-        "max": dict(zip(codec.key, (BEYOND[kind] for kind in types), strict=True)),
+        "min": first if lower is None else codec.place(lower),
+        "max": beyond,
     }
 
 
 def key_in(raw: bytes, codec: Codec[Any]) -> Key | None:
     """Return the key of a stored document where a range can end at it."""
-    key = codec.first_key(raw)
+    key = codec.first_values(raw)
     return cast("Key", key) if codec.entity.admits_key(key) and can_bound(cast("Key", key)) else None
 
 

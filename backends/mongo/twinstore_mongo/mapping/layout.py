@@ -4,6 +4,7 @@
   that the description names instead. If several parts or a number identify a row, they stay separate fields,
   ``_id`` joins them, and a unique index finds a row. If the description says so, ``_id`` is an ObjectId that
   is generated at the first insert and kept from then on, and the key is stored next to it in the same way.
+  If it says that the key itself is ``_id``, that is the number, or a document with one name a part, in order.
 - The fields of the model keep their wire names and come first, in canonical order.
 - Storage markers and derived fields follow under ``_`` and their name; a marker that other programs know by
   its plain name keeps that. ``_version`` comes last.
@@ -28,9 +29,10 @@ from twinstore.catalog.conditions import (
     NotAfter,
     OneOf,
 )
-from twinstore.catalog.entity import Layout
+from twinstore.catalog.entity import Layout, RetentionUnit
 from twinstore.catalog.indexes import StoreKind
 from twinstore.models.shapes import is_whole
+from twinstore_mongo.mapping.typed import KEY_WRITERS, read_key_part
 
 if TYPE_CHECKING:
     from twinstore.catalog.conditions import Condition
@@ -50,7 +52,72 @@ def stored_names(entity: Entity) -> dict[str, str]:
     names = {name: name for name in entity.shapes}
     names |= {derived.name: f"_{derived.name}" for derived in derived_fields(entity)}
     names |= {item.name: item.name if item.plain else f"_{item.name}" for item in entity.storage}
+    names |= {name: f"{ID}.{name}" for name in id_parts(entity)}
     return names if entity.document_id is None else names | {entity.document_id: ID}
+
+
+def id_parts(entity: Entity) -> tuple[str, ...]:
+    """Return the fields that ``_id`` holds under their names, in order; mostly none."""
+    return entity.key if entity.key_as_id and entity.document_id is None else ()
+
+
+def stored_key(entity: Entity) -> tuple[str, ...]:
+    """Return the stored names by which a row is found, in the order of the key."""
+    names = stored_names(entity)
+    return (ID,) if entity.key_as_id else tuple(names[name] for name in entity.key)
+
+
+def parts_in(entity: Entity, identity: object) -> tuple[object, ...]:
+    """Return what a stored ``_id`` holds as a key; nothing where it has other names.
+
+    Numbers become integers, ObjectIds and UUIDs texts; a text in place of one of these is no part.
+    """
+    parts = id_parts(entity)
+    if not parts:
+        return (whole_part(identity),)
+    if not isinstance(identity, dict) or tuple(identity) != parts:
+        return ()
+    return tuple(
+        read_key_part(part.type, value) if part.type in KEY_WRITERS else whole_part(value)
+        for part, value in zip(entity.key_parts, identity.values(), strict=True)
+    )
+
+
+def whole_part(value: object) -> object:
+    """Return a part of a key; the server holds numbers of several types to be equal."""
+    return int(value) if isinstance(value, Int64 | float) and value == value // 1 else value
+
+
+def problem_of_id(entity: Entity, identity: object) -> str:
+    """Return why an ``_id`` is no key of an entity, without its values."""
+    parts = id_parts(entity)
+    if not parts:
+        return "its _id is not an integer of 64 bits"
+    names = ", ".join(parts)
+    if not isinstance(identity, dict):
+        return f"its _id is not a document of {names}"
+    if lacking := [part for part in parts if part not in identity]:
+        return f"its _id lacks {', '.join(lacking)}"
+    if len(identity) > len(parts):
+        return f"its _id has more names than {names}"
+    if tuple(identity) != parts:
+        return f"its _id has its names in another order than {names}"
+    found = zip(entity.key_parts, parts_in(entity, identity), strict=True)
+    wrong = [part.field for part, value in found if not part.type.admits(value)]
+    return f"its _id holds {', '.join(wrong)} in another type than that of the key"
+
+
+def field_of(name: str) -> str:
+    """Return the field that a projection names for a stored name: the server refuses a field and its part."""
+    return ID if name.startswith(f"{ID}.") else name
+
+
+def value_at(document: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401  # any stored value
+    """Return what a document has under a stored name, which may lead into ``_id``."""
+    if name in document or not name.startswith(f"{ID}."):
+        return document.get(name)
+    identity = document.get(ID)
+    return identity.get(name[len(ID) + 1 :]) if isinstance(identity, dict) else None
 
 
 def derived_fields(entity: Entity) -> tuple[Derived, ...]:
@@ -114,7 +181,7 @@ def document_indexes(entity: Entity) -> tuple[Index, ...]:
 
 def key_index(entity: Entity) -> IndexSpec | None:
     """Return the index that makes a key unique, ``None`` if that of ``_id`` does."""
-    if entity.single_key is not None and entity.single_key == entity.document_id:
+    if entity.key_as_id or (entity.single_key is not None and entity.single_key == entity.document_id):
         return None
     fields = [stored_names(entity)[name] for name in entity.key]
     key = tuple((field, 1) for field in fields)
@@ -124,21 +191,29 @@ def key_index(entity: Entity) -> IndexSpec | None:
 def index_spec(entity: Entity, index: Index) -> IndexSpec:
     """Return one described index as the server gets it; its ``document_name`` replaces the default name."""
     names = stored_names(entity)
-    fields = [names[name] for name in index.names]
+    fields = [names.get(name) or stored_path(entity, names, name) for name in index.names]
     directions = [-1 if descending else 1 for _, descending in index.directions]
-    retention = entity.retention.option if index.expires and entity.retention is not None else None
+    retention = entity.retention if index.expires else None
     return IndexSpec(
         name=index.document_name or _index_name(fields, unique=index.unique),
         key=tuple(zip(fields, directions, strict=True)),
         unique=index.unique,
         partial={names[item.field]: _partial(item) for item in index.where},
-        retention=retention,
+        retention=None if retention is None else retention.option,
+        unit=RetentionUnit.DAYS if retention is None else retention.unit,
         sparse_unless=index.sparse_unless,
     )
 
 
+def stored_path(entity: Entity, names: Mapping[str, str], path: str) -> str:
+    """Return the stored path of a value inside of a field; nested models keep their wire names."""
+    first, *rest = entity.inner_paths[path].names
+    return ".".join((names[first], *rest))
+
+
 def _index_name(fields: Iterable[str], *, unique: bool) -> str:
-    return "_".join(("ux" if unique else "ix", *fields))
+    # Reports write the name behind that of the collection and a dot.
+    return "_".join(("ux" if unique else "ix", *fields)).replace(".", "_")
 
 
 def _partial(condition: Condition) -> object:
@@ -172,15 +247,13 @@ COMPARISONS: Final[Mapping[type[Condition], str]] = {
 }
 
 
-SECONDS_PER_DAY: Final = 86_400
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSpec:
     """One index as the steps want it.
 
     Attributes:
-        retention: the option of the module that says after how many days rows expire, where one does.
+        retention: the option of the module that says when rows expire, where one does.
+        unit: what that option holds.
         sparse_unless: the option of the module that, while off, keeps rows without the first field out.
     """
 
@@ -189,6 +262,7 @@ class IndexSpec:
     unique: bool = False
     partial: Mapping[str, Any] = field(default_factory=dict)
     retention: str | None = None
+    unit: RetentionUnit = RetentionUnit.DAYS
     sparse_unless: str | None = None
 
     @classmethod
@@ -200,6 +274,7 @@ class IndexSpec:
             unique=content.get("unique", False),
             partial=content.get("partialFilterExpression", {}),
             retention=content.get("retention"),
+            unit=RetentionUnit(content.get("retentionUnit", RetentionUnit.DAYS.value)),
             sparse_unless=content.get("sparseUnless"),
         )
 
@@ -210,6 +285,7 @@ class IndexSpec:
             "unique": self.unique,
             "partialFilterExpression": dict(self.partial),
             "retention": self.retention,
+            "retentionUnit": "" if self.unit is RetentionUnit.DAYS else self.unit.value,
             "sparseUnless": self.sparse_unless,
         }
         return content | {name: value for name, value in optional.items() if value}
@@ -223,9 +299,9 @@ class IndexSpec:
             options["partialFilterExpression"] = dict(self.partial)
         if self.sparse_unless and not getattr(module, self.sparse_unless):
             options["sparse"] = True
-        days = getattr(module, self.retention) if self.retention else 0
-        if days and server_ttl:
-            options["expireAfterSeconds"] = days * SECONDS_PER_DAY
+        age = self.unit.age(getattr(module, self.retention)) if self.retention else None
+        if age is not None and server_ttl:
+            options["expireAfterSeconds"] = int(age.total_seconds())
         return options
 
 

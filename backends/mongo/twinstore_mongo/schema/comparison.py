@@ -431,7 +431,8 @@ def described(index: Mapping[str, Any]) -> str:
     options = "".join(
         f" {name}={shortened(index[name])}"
         for name in PRINTED_OPTIONS
-        if index.get(name) not in (None, False)
+        # An age may be 0, which Python takes for false.
+        if index.get(name) is not None and index[name] is not False
     )
     return f"{{{key}}}{options}"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from twinstore.catalog.entity import is_path
 from twinstore.catalog.keys import KeyType
 from twinstore.models.shapes import Kind, shapes_of
-from twinstore_mongo.mapping.layout import ID, stored_names
+from twinstore_mongo.mapping.layout import ID, id_parts, stored_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,16 +42,17 @@ def validator_of(entity: Entity) -> Document:
     names = stored_names(entity)
     markers = [marker for marker in entity.storage if names[marker.name] != ID]
     keys = [names[item.name] for item in entity.derived if item.name in entity.key]
-    required = [name for name in schema.get("required", ()) if name != entity.document_id]
+    in_id = {entity.document_id, *id_parts(entity)}
+    required = [name for name in schema.get("required", ()) if name not in in_id]
     required += [names[marker.name] for marker in markers if marker.required]
     required += keys
-    properties = {name: value for name, value in schema["properties"].items() if name != entity.document_id}
+    properties = {name: value for name, value in schema["properties"].items() if name not in in_id}
     return {
         "$jsonSchema": {
             "bsonType": "object",
             "required": [ID, *required],
             "properties": {
-                ID: {"bsonType": id_type(entity)},
+                ID: id_schema(entity, schema["properties"]),
                 **properties,
                 **{names[marker.name]: marker_schema(marker) for marker in markers},
                 **{name: {"bsonType": "string"} for name in keys},
@@ -59,8 +61,22 @@ def validator_of(entity: Entity) -> Document:
     }
 
 
+def id_schema(entity: Entity, fields: Mapping[str, Document]) -> Document:
+    """Return the schema of ``_id``: what is generated, the key as it is, or a text.
+
+    A number in it may have any type of number, as in other fields.
+    """
+    if not entity.key_as_id:
+        return {"bsonType": id_type(entity)}
+    parts = id_parts(entity)
+    if not parts:
+        return fields[entity.key[0]]
+    known = {name: fields[name] for name in parts}
+    return {"bsonType": "object", "required": [*parts], "properties": known, "additionalProperties": False}
+
+
 def id_type(entity: Entity) -> str:
-    """Return the type of ``_id``: what is generated, what the one part of the key is, or a text."""
+    """Return the type of an ``_id`` that is generated, one text, ObjectId or UUID, or the parts joined."""
     if entity.generated_id:
         return "objectId"
     is_key = entity.single_key is not None and entity.document_id == entity.single_key
@@ -92,8 +108,11 @@ def marker_schema(marker: Marker) -> Document:
 
 
 def object_schema(model: type[CanonicalModel]) -> Document:
-    """Return the schema of a model; optional fields may be absent, and nothing may be null."""
-    shapes = shapes_of(model)
+    """Return the schema of a model; optional fields may be absent, and nothing may be null.
+
+    The server knows no schema of a field to which no path leads.
+    """
+    shapes = [shape for shape in shapes_of(model) if is_path(shape.wire)]
     required = [shape.wire for shape in shapes if shape.always_written]
     schema: Document = {"bsonType": "object"}
     if required:  # the server takes no empty list
@@ -104,6 +123,12 @@ def object_schema(model: type[CanonicalModel]) -> Document:
 
 def schema_of(value: ValueShape) -> Document:
     """Return the schema of one value; of free JSON nothing is known."""
+    schema = present_schema(value)
+    return {"anyOf": [{"bsonType": "null"}, schema]} if value.nullable and schema else schema
+
+
+def present_schema(value: ValueShape) -> Document:
+    """Return the schema of one value that is not null."""
     item = {} if value.item is None else schema_of(value.item)
     match value.kind:
         case Kind.LIST:

@@ -232,8 +232,8 @@ def no_digests_reason(entity: Entity) -> str | None:
         return f"tables hold {held}"
     if entity.layout is Layout.PAYLOAD:
         return "its table holds the whole model in one column"
-    if entity.shapes.keys() & {*entity.markers}:
-        return "a marker has the name of a field"
+    if entity.shapes.keys() & {*entity.markers} or entity.has_free_names:
+        return "a field has the name of a marker, or one that native code does not know"
     if len(entity.key_parts) > MOST_PARTS or any(part.type is KeyType.HEX for part in entity.key_parts):
         return "its key is of a kind that native code does not know"
     return None

@@ -22,7 +22,7 @@ from twinstore.errors import ConfigurationError
 from twinstore.ledger import LEDGER_MODULE
 from twinstore_postgres.bulk.scan import stored_names
 from twinstore_postgres.connection.errors import translated
-from twinstore_postgres.mapping.columns import VERSION, column_name, key_in_payload
+from twinstore_postgres.mapping.columns import VERSION, column_name, index_name, key_in_payload
 from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.schema.comparison import unreadable_parts, wanted_schema
 from twinstore_postgres.schema.initializer import PostgresInitializer
@@ -262,7 +262,12 @@ def gives_order(index: str, table: Table, real: Relation) -> bool:
 def wanted_indexes(module: ModuleSpec[object], entity: Entity) -> list[re.Match[str]]:
     """Return the indexes that serve the lists of an entity."""
     found = (WANTED_INDEX.fullmatch(line) for line in wanted_schema(module))
-    return [match for match in found if match is not None and match["table"] == entity.name]
+    inner = {index_name(entity, index) for index in entity.indexes if entity.is_inner(index)}
+    return [
+        match
+        for match in found
+        if match is not None and match["table"] == entity.name and match["name"] not in inner
+    ]
 
 
 # Any text of any other store.

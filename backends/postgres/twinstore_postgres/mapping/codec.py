@@ -173,8 +173,8 @@ PLAIN: Final = frozenset(
 )
 # The members of lists that have a column of an array.
 LISTED: Final = TEXTS | {Kind.INTEGER}
-# JSON of a map that needs no model; None means free JSON.
-JSON_SCALARS: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG, None})
+# JSON of a map that needs no model.
+JSON_SCALARS: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.NUMBER, Kind.FLAG})
 
 
 def compile_encoder(entity: Entity, columns: Sequence[Column]) -> Encode:
@@ -269,7 +269,7 @@ def _converted(value: str, entity: Entity, shape: FieldShape, names: dict[str, o
         return f"{value}.number"
     if kind is Kind.NAMED:
         return f"{value}.value"
-    if kind is Kind.LIST and item is not None and item.kind in LISTED:
+    if kind is Kind.LIST and item is not None and item.kind in LISTED and not item.nullable:
         return f"list({value})" if item.kind in PLAIN else f"[item.value for item in {value}]"
     names[helper] = _json(entity.model, shape, item)
     return f"{helper}({value})"
@@ -279,7 +279,7 @@ def _json(model: type[CanonicalModel], shape: FieldShape, item: ValueShape | Non
     """Return the function that encodes a value as JSON."""
     if shape.value.kind is Kind.OBJECT:
         return json_of(shape.value.model)
-    if shape.value.kind is Kind.MAP and (None if item is None else item.kind) in JSON_SCALARS:
+    if item is None or (shape.value.kind is Kind.MAP and item.kind in JSON_SCALARS):
         return lambda value: Json(json_text.dumps(value))
     adapter: TypeAdapter[object] = TypeAdapter(model.model_fields[shape.name].rebuild_annotation())
     empty = b"[]" if shape.value.kind is Kind.LIST else b"{}"

@@ -53,6 +53,8 @@ TYPES: Final[Mapping[Kind, LiteralString]] = {
 }
 WIDTHS: Final[Mapping[int, LiteralString]] = {16: "int2", 32: "int4", 64: "int8"}
 NARROW: Final = WIDTHS[32]
+# What no name of a column has by convention: the letters of a name that marks around it would have to show.
+UNQUOTED: Final = re.compile(r"[^a-z0-9_]")
 # An expression, and the collation by which it is indexed, sorted and compared.
 MEMBER: Final = '({}->>{}) COLLATE "C"'
 TEXTS: Final = frozenset({Kind.TEXT, Kind.NAMED, Kind.NUMBERED})
@@ -137,7 +139,7 @@ def digits_of(value: object) -> object:
 
 def column_name(entity: Entity, field: str) -> str:
     """Return the name of the column that holds a wire name, marker or derived field."""
-    return entity.columns.get(field) or to_snake(field)
+    return entity.columns.get(field) or UNQUOTED.sub("_", to_snake(field))
 
 
 def key_in_payload(entity: Entity) -> Column | None:
@@ -237,7 +239,7 @@ def _key_type(entity: Entity, name: str) -> LiteralString | None:
 
 def _type(entity: Entity, wire: str, value: ValueShape) -> LiteralString:
     number = NARROW if wire in entity.narrow else TYPES[Kind.INTEGER]
-    if value.kind is Kind.LIST and value.item is not None:
+    if value.kind is Kind.LIST and value.item is not None and not value.item.nullable:
         if value.item.kind in TEXTS:
             return "text[]"
         if value.item.kind is Kind.INTEGER:

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 from psycopg import sql
 
-from twinstore.catalog.indexes import StoreKind
+from twinstore.catalog.indexes import StoreKind, inner_path
 from twinstore.catalog.tenancy import TenancyKind
 from twinstore.models.fields import SYSTEM_TENANT
+from twinstore.models.shapes import Kind
 from twinstore_postgres.access.queries import literal_condition
-from twinstore_postgres.mapping.columns import VERSION, index_name, object_id_check, text
+from twinstore_postgres.mapping.columns import (
+    MEMBER,
+    PAYLOAD,
+    TEXTS,
+    VERSION,
+    index_name,
+    object_id_check,
+    text,
+)
 from twinstore_postgres.mapping.table import listed, table_of
 from twinstore_postgres.mapping.tenancy import ScopeKind, parent_condition
 
@@ -48,6 +57,8 @@ TYPES: Final[Mapping[str, LiteralString]] = {
 SETTING: Final = "current_setting('app.tenant_id', true)"
 POLICY: Final = "tenant_isolation"
 LONGEST_NAME: Final = 63
+# Inside of JSON.
+WRITTEN_AS_TEXT: Final = TEXTS | {Kind.INSTANT}
 # The setting is read in a sub-select, which the server evaluates once per statement, not once per row. CASE
 # instead of OR: with OR the planner counts the tenant twice, and sorts where an index has the order.
 SECURE: Final = """
@@ -122,10 +133,12 @@ def indexes(entity: Entity) -> Iterator[TablePart]:
             name = index_name(entity, index)
             kind = "UNIQUE INDEX" if index.unique else "INDEX"
             where = " AND ".join(text(literal_condition(item, table)) for item in index.where)
+            method = " USING gin" if _holds_list(entity, index) else ""
             yield TablePart(
                 name,
                 f"CREATE {kind} IF NOT EXISTS {text(sql.Identifier(name))}\n"
-                f"    ON {text(table.name)} ({text(_fields(table, index))}){where and f' WHERE {where}'};",
+                f"    ON {text(table.name)}{method} ({text(_fields(table, index))})"
+                f"{where and f' WHERE {where}'};",
             )
 
 
@@ -216,8 +229,37 @@ def _is_constraint(table: Table, index: Index) -> bool:
 def _fields(table: Table, index: Index) -> sql.Composable:
     fields: list[sql.Composable] = []
     for field, descending in index.directions:
-        column = table.column(field)
         direction = " DESC" if descending else ""
+        if field not in table.by_field or field in table.entity.inner_paths:
+            fields.append(_inner_term(table, field) + sql.SQL(direction))
+            continue
+        column = table.column(field)
         first = " NULLS FIRST" if index.nulls_first and column.nullable and not descending else ""
         fields.append(column.term() + sql.SQL(direction) + sql.SQL(first))
     return sql.SQL(", ").join(fields)
+
+
+def _holds_list(entity: Entity, index: Index) -> bool:
+    """Whether an index holds the members of a list, each under its own entry."""
+    found = (entity.inner_paths.get(name) for name in index.names)
+    return any(path is not None and path.list_depth is not None for path in found)
+
+
+def _inner_term(table: Table, name: str) -> sql.Composable:
+    """Return what an index holds of a value inside of a field, or of a field that only the payload has.
+
+    Of a list, or of what is inside of one, that is the whole list. Texts compare by code point; other values
+    stay JSON, which sorts numbers as numbers and refuses none.
+    """
+    path = inner_path(table.entity.shapes, name)
+    if path is None:
+        return table.column(name).term()  # which names the fields that there are
+    first, *rest = path.names[: path.list_depth]
+    if first in table.by_field:
+        term: sql.Composable = sql.Identifier(table.column(first).name)
+    else:
+        term, rest = sql.Identifier(PAYLOAD), [first, *rest]
+    for place, step in enumerate(rest, start=1):
+        is_text = place == len(rest) and path.list_depth is None and path.value.kind in WRITTEN_AS_TEXT
+        term = sql.SQL(MEMBER if is_text else "({}->{})").format(term, sql.Literal(step))
+    return term

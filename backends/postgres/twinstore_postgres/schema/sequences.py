@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SEQUENCE: Final = b"""
 SELECT s.name, q.seqincrement AS step, q.seqcycle AS cycles, q.seqmax AS highest, q.seqcache AS cache,
        format_type(q.seqtypid, NULL) AS kind,
-       coalesce(pg_sequence_last_value(q.seqrelid) + q.seqincrement, q.seqstart) AS following,
+       pg_sequence_last_value(q.seqrelid) AS last, q.seqstart AS first,
        has_sequence_privilege(q.seqrelid, 'SELECT') AS readable
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
  CROSS JOIN LATERAL pg_get_serial_sequence(%(table)s, a.attname) AS s (name)
@@ -39,12 +39,13 @@ SELECT s.name, q.seqincrement AS step, q.seqcycle AS cycles, q.seqmax AS highest
    AND (s.name IS NULL OR has_sequence_privilege(q.seqrelid, 'USAGE, SELECT'))
 """
 # Only the sequence itself knows a number that it was set to and has not given yet.
-FOLLOWING: Final = "SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END FROM {sequence}"
+# The last number of all has a successor here, although it has none there.
+FOLLOWING: Final = "SELECT last_value::numeric + is_called::int FROM {sequence}"
 HIGHEST: Final = "SELECT coalesce(max({column}), 0) FROM {table}"
 
 
 class Sequence(NamedTuple):
-    """A sequence: its name, ``None`` where the column has none, by what it counts, and what comes next."""
+    """A sequence: its name, ``None`` where the column has none, by what it counts, and how far it is."""
 
     name: str | None
     step: int | None
@@ -52,8 +53,14 @@ class Sequence(NamedTuple):
     highest: int | None
     cache: int | None
     kind: str | None
-    following: int | None
+    last: int | None
+    first: int | None
     readable: bool | None
+
+    @property
+    def following(self) -> int | None:
+        """The number that comes next, as far as the catalogue knows it."""
+        return self.first if self.last is None or self.step is None else self.last + self.step
 
     @property
     def odd(self) -> str:

@@ -53,6 +53,7 @@ __all__ = [
     "AccessContract",
     "AccessDefaultsContract",
     "CopyStateContract",
+    "DataContract",
     "DriverContract",
     "ModuleContract",
 ]
@@ -117,6 +118,17 @@ class ModuleContract(
 
     A kit derives from it and names the examples of its module: ``module = LIBRARY_EXAMPLES``.
     """
+
+
+class DataContract(
+    ProbeContract,
+    ValueContract,
+    InitializerContract,
+    PluginContract,
+    BulkContract,
+    RangeWriterContract,
+):
+    """What a module of data alone must do on a driver: its values, its migrations and its rows in copies."""
 
 
 class DriverContract:

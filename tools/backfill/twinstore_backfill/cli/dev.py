@@ -28,8 +28,8 @@ NEXT: Final = """\
   cd {path}
   pip install --editable '.[test]'
   twinstore dev migration {name} create_{name}
-  twinstore dev aio {name}
-  pytest"""
+{aio}  pytest"""
+AIO: Final = "  twinstore dev aio {name}\n"
 
 app = typer.Typer(
     cls=CommandGroup, help="Tools for the author of a module, in a checkout of it.", no_args_is_help=True
@@ -47,18 +47,22 @@ def first_module(
     name: Annotated[str, typer.Argument(help="Name of module and package, such as notes.")],
     entity: Annotated[list[str], typer.Option("--entity", help="One of its rows, such as note. Repeatable.")],
     out: Annotated[Path, typer.Option("--out", help="Folder in which the project is created.")] = Path(),
+    data_only: Annotated[  # noqa: FBT002  # Typer makes a flag of it
+        bool,
+        typer.Option("--data-only", help="Without repositories: for data that is only migrated and copied."),
+    ] = False,
 ) -> None:
-    """Write a module that stores entities of a tenant by id: a project with its tests."""
+    """Write a module that stores entities of a tenant by id, or data alone: a project with its tests."""
     from twinstore_backfill.new_module import new_module
 
     if what != "module":
         raise ValidationError(f"twinstore dev new begins a module, not {what!r}.")
-    files = new_module(name, entity, out)
+    files = new_module(name, entity, out, data_only=data_only)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     typer.echo(f"Wrote {len(files)} files in {out / name}. Change the models, then run:")
-    typer.echo(NEXT.format(path=out / name, name=name))
+    typer.echo(NEXT.format(path=out / name, name=name, aio="" if data_only else AIO.format(name=name)))
 
 
 @app.command()

@@ -123,6 +123,8 @@ def _import_command(target: str, name: str) -> object:
         return typer.main.get_command(single)
     for registered in found.registered_commands:
         registered.cls = LeafCommand
+        if registered.callback is not None:
+            registered.callback = expand_option_groups(registered.callback)
     command = typer.main.get_group(found)
     command.name = name
     if not isinstance(command.commands, Commands):

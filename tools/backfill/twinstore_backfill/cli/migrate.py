@@ -12,7 +12,7 @@ import typer
 
 from twinstore.errors import ConfigurationError, EffectKind, ValidationError
 from twinstore_backfill.cli.invocation import CommandGroup
-from twinstore_backfill.cli.options import Format, OneStore, OutputFormat, expand_option_groups
+from twinstore_backfill.cli.options import Format, OneStore, OutputFormat
 from twinstore_backfill.cli.output import Rows, emit, table
 from twinstore_backfill.cli.streams import emit_text
 from twinstore_backfill.outcome import Exit, effect_document
@@ -89,7 +89,6 @@ AcceptRls = Annotated[
 
 
 @app.command()
-@expand_option_groups
 def status(
     one: OneStore,
     category: Category = None,
@@ -106,7 +105,6 @@ def status(
 
 
 @app.command()
-@expand_option_groups
 def plan(
     one: OneStore,
     category: Category = None,
@@ -126,7 +124,6 @@ def plan(
 
 
 @app.command()
-@expand_option_groups
 def run(  # noqa: PLR0917  # the options of a command
     one: OneStore,
     category: RunCategory = RunnableCategory.SCHEMA,
@@ -163,7 +160,6 @@ def run(  # noqa: PLR0917  # the options of a command
 
 
 @app.command()
-@expand_option_groups
 def verify(
     one: OneStore,
     output: OutputFormat = Format.TEXT,
@@ -183,7 +179,6 @@ def verify(
 
 
 @app.command()
-@expand_option_groups
 def revert(
     one: OneStore,
     migration: Migration,
@@ -209,7 +204,6 @@ def revert(
 
 
 @app.command()
-@expand_option_groups
 def export(
     one: OneStore,
     output: OutputFormat = Format.TEXT,

@@ -23,7 +23,6 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     TargetSide,
-    expand_option_groups,
     ignored_option,
     instant_option,
 )
@@ -62,7 +61,6 @@ def opened(side: TargetSide, job: str | None) -> Iterator[tuple[Store, CopyJob]]
 
 
 @app.command("list")
-@expand_option_groups
 def list_(
     side: TargetSide,
     job: JobId = None,
@@ -105,7 +103,6 @@ def _list_texts(document: Entry) -> Iterator[RenderableType]:
 
 
 @app.command()
-@expand_option_groups
 def show(
     *,
     side: TargetSide,
@@ -147,7 +144,6 @@ def _show_texts(entries: list[Entry]) -> Iterator[str]:
 
 
 @app.command()
-@expand_option_groups
 def export(
     side: TargetSide,
     out: Annotated[Path, typer.Option("--out", help="File to write, one document per line.")],
@@ -170,7 +166,6 @@ def export(
 
 
 @app.command()
-@expand_option_groups
 def retry(
     *,
     sides: Sides,

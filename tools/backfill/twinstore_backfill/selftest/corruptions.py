@@ -410,9 +410,9 @@ def is_noticed(point: MutationPoint, kind: Kind) -> bool:
     only an unreadable value is a corruption there.
     """
     shape = point.entity.shapes[point.place.field]
-    # A field with a default is read as the default if it is missing.
+    # A field with a default is read as the default if it is missing or null.
     required = point.entity.model.model_fields[shape.name].is_required()
-    unreadable = kind in UNREADABLE or (kind is Kind.MISSING and required)
+    unreadable = required if kind in {Kind.NULL, Kind.MISSING} else kind in UNREADABLE
     return point.at_top and shape.always_written and unreadable
 
 

@@ -106,8 +106,9 @@ class ScratchSide:
             value = row.values.get(place.name)
             inside = value if place.role is Role.PAYLOAD and isinstance(value, dict) else {}
             named = {**cast("dict[str, object]", inside), **named, place.field: value}
-        writer = self.corruption_writer
-        key = tuple(key_part(writer, part.type, named.get(part.field)) for part in entity.key_parts)
+        values = ((part.type, named.get(part.field)) for part in entity.key_parts)
+        writer, of_id = self.corruption_writer, entity.key_as_id
+        key = tuple(key_part(writer, kind, value, of_id=of_id) for kind, value in values)
         return cast("Key", key) if entity.admits_key(key) else None
 
     def clear(self) -> None:
@@ -116,13 +117,17 @@ class ScratchSide:
             self.corruption_writer.clear(entity)
 
 
-def key_part(writer: CorruptionWriter, kind: KeyType, value: object) -> object:
-    """Return a stored value as a part of a key; drivers have classes of their own for numbers and ids."""
+def key_part(writer: CorruptionWriter, kind: KeyType, value: object, *, of_id: bool = False) -> object:
+    """Return a stored value as a part of a key; drivers have classes of their own for numbers and ids.
+
+    In an ``_id`` that is the key, a double without a fraction is an integer.
+    """
     if kind in {KeyType.OBJECT_ID, KeyType.BINARY_UUID} and not writer.tabular:
         # There a text is another value than the id that it shows.
         return writer.typed_text(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(value)
+    is_whole = of_id and isinstance(value, float) and value.is_integer()
+    if (isinstance(value, int) and not isinstance(value, bool)) or is_whole:
+        return int(cast("int | float", value))
     return value.replace("-", "") if kind is KeyType.HEX and isinstance(value, str) else value
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
 from math import ceil
@@ -29,6 +30,7 @@ from twinstore.catalog.tenancy import TenancyKind, names_tenant
 from twinstore.models import json_text
 from twinstore.models.fields import DATE
 from twinstore.models.shapes import Kind, ValueShape, shapes_of
+from twinstore.models.typed_objects import binary_object, decimal_object, oid_object
 from twinstore_backfill.copy.reader import LenientReader
 
 if TYPE_CHECKING:
@@ -48,8 +50,13 @@ COMPOSED: Final = "é"
 # What the texts of most models are, from the freest to the strictest.
 TEXTS: Final = ("x", "UTC", "0 * * * *", "2025-10-26", f"sha256:{'0' * 64}", "CVE-2025-0001", "pkg:pypi/x@1")
 DEEP: Final = 6
-# The name of a date in free JSON, of which the rows of a user may have none.
-DATED: Final = "zzat"
+# What free JSON may hold next to texts and numbers, of which the rows of a user may have none.
+TYPED: Final[Mapping[str, object]] = {
+    "zzat": {DATE: json_text.format_timestamp(INSTANT)},
+    "zzbytes": binary_object(b"bytes"),
+    "zzid": oid_object("65a1f0c2b7e4d90012345678"),
+    "zznumber": decimal_object(Decimal("1.50")),
+}
 MARKS: Final[Mapping[Kind, object]] = {Kind.TEXT: "marked", Kind.INTEGER: 1, Kind.INSTANT: INSTANT}
 ABSENT: Final = object()
 UUIDS: Final = frozenset({KeyType.UUID, KeyType.BINARY_UUID})
@@ -369,7 +376,8 @@ class FieldFiller:
             if not value:
                 self._first(path, values_of(shape, len(path), self._known))
             if isinstance(value, dict) and shape.item is None:
-                self._first((*path, DATED), [{DATE: self._known[0]}])
+                for name, typed in TYPED.items():
+                    self._first((*path, name), [typed])
             value = at(self._tree, path)
             inner = next(iter(value), None) if isinstance(value, dict) else 0
             if value and inner is not None and shape.item is not None:

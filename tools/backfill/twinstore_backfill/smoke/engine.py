@@ -30,7 +30,7 @@ from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.texts import number_of
 from twinstore_backfill.smoke.lists import StoredRows, check_list
 from twinstore_backfill.stores import preflight
-from twinstore_backfill.verify.checks import NO_LOCKS, SMOKE, ListContext, list_checks, list_titles
+from twinstore_backfill.verify.checks import NO_LOCKS, SMOKE, ListContext, absent, list_checks, list_titles
 from twinstore_backfill.verify.lists import LARGEST_PAGE, ListFinding, ListResult
 from twinstore_backfill.verify.sampling import tenants_for_lists
 
@@ -371,14 +371,14 @@ class Smoke:
         """C6: what a verification tries on a target."""
         test = cast("SmokeTest[AnyStorage] | None", module_spec(self.store.module).smoke_test)
         if test is None:
-            raise StepSkippedError(NO_LOCKS)
+            raise StepSkippedError(absent(self.store.module, NO_LOCKS))
         return Finding(test.does, tuple(test.run(self.store.storage)))
 
     def _try(self) -> None:
         """Do in a separate tenant what a service does, and remove it whatever happens."""
         trial = cast("Trial[AnyStorage] | None", module_spec(self.store.module).trial)
         if trial is None:
-            self._skip(self._tried, "the module describes none")
+            self._skip(self._tried, absent(self.store.module, "the module describes none"))
             return
         if not self._take(OWN, self._create_tenant):
             self._skip(self._tried, FAILED)

@@ -44,6 +44,7 @@ SMOKE: Final = "lock smoke test"
 ONLY_ROWS: Final = "only single rows were compared"
 NO_LISTS: Final = "there is no list of this kind to compare"
 NO_LOCKS: Final = "the module has no locks"
+NO_REPOSITORIES: Final = "the module is one of data alone and has no repositories"
 # From light to severe: a difference that was found weighs more than something that could not be checked.
 ORDER: Final[Sequence[Result]] = ("skipped", "pass", "inconclusive", "fail")
 
@@ -187,6 +188,11 @@ class ListContext:
     chosen: str = ""
 
 
+def absent(module: str, why: str) -> str:
+    """Return why there is nothing to try: ``why``, unless the module has no repositories at all."""
+    return why if module_spec(module).has_repositories else NO_REPOSITORIES
+
+
 def list_check(
     identifier: str,
     title: str,
@@ -230,6 +236,8 @@ def list_checks(found: ListResult, module: str, list_context: ListContext | None
     """Return C5, and C4 where the module has a name for the order in which rows are due."""
     known = list_context or ListContext()
     titles = list_titles(module)
+    if not module_spec(module).has_repositories:
+        return lists_skipped(module, NO_REPOSITORIES)
     if len(titles) == 1:
         return (list_check(*titles[0], [*found.due, *found.lists], known),)
     due, lists = titles
@@ -249,7 +257,7 @@ def smoke_check(target: Store) -> Check:
     # The description of a module names its smoke test and its storage together.
     test = cast("SmokeTest[AnyStorage] | None", module_spec(target.module).smoke_test)
     if test is None:
-        return skipped("C6", SMOKE, NO_LOCKS)
+        return skipped("C6", SMOKE, absent(target.module, NO_LOCKS))
     problems = list(test.run(target.storage))
     # The users of a source have proved what it can do; a verification does not write there.
     summary = f"{test.does} in target; in source skipped: a source is only read"
@@ -401,6 +409,11 @@ def _after_proof(options: VerifyOptions, context: VerifyContext) -> str:
     key, target = ":".join(module_keys(context.target.module).switch), context.target.backend
     if options.switch == target:
         return f"{key} already names {target}; there is nothing left to do."
+    if not module_spec(context.target.module).has_repositories:
+        return (
+            "Lists and locks were not compared, because the module has no repositories; compare those of the "
+            f"application. Keep the writers stopped, and let the application use {target}."
+        )
     return f"Keep the writers stopped, set {key} to {target}, and start the service."
 
 

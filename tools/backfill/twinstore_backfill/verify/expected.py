@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 import pydantic
 import pydantic_core
+from typing_extensions import override
 
 from twinstore.bulk.normal_form import marker_not_normal
 from twinstore.bulk.port import Record
@@ -25,9 +26,10 @@ from twinstore.bulk.rows import MARK, NO_ADDITIONAL_VALUES, NUMBERS, content_wit
 from twinstore.catalog.tenancy import Tenant
 from twinstore.models import json_text
 from twinstore.models.canonical import CanonicalModel, describe_failure, schema_validator
-from twinstore.models.fields import parse_timestamp
+from twinstore.models.fields import DATE, parse_timestamp
 from twinstore.models.json_text import LARGE_TEXT, format_timestamp
 from twinstore.models.shapes import Kind, lossy_map, omitted_values
+from twinstore.runtime.formatting import SHORT_REPR_LENGTH
 from twinstore_backfill.ignored import top_names, without
 from twinstore_backfill.verify.findings import INDEX
 
@@ -49,6 +51,8 @@ MISSING: Final = object()
 LONGEST_INSTANT: Final = len("2025-10-26T14:05:00.123+00:00")
 OTHER: Final = "normalised"
 DEFAULT: Final = "default_for_absent"
+# The places of members of lists in a path.
+MEMBERS: Final = re.compile(r"\[\d+\]")
 # A value that the source repeats or derives in addition to the content of a row contradicts it. A copy uses
 # the content; the lists of the source use the contradicting value.
 CONTRADICTION: Final = "beside"
@@ -92,7 +96,16 @@ def queried_fields(entity: Entity) -> frozenset[str]:
 
 def is_harmless(change: Change, fields: frozenset[str]) -> bool:
     """Whether both stores still answer alike; ``fields`` are those of :func:`queried_fields`."""
-    return change.approved or (change.kind not in UNNAMED and change.field not in fields)
+    return change.approved or (change.kind not in UNNAMED and not is_queried(change, fields))
+
+
+def is_queried(change: Change, fields: frozenset[str]) -> bool:
+    """Whether a change is in a field, or on the way to or below an indexed path such as ``address.city``."""
+    if change.field in fields:
+        return True
+    place = f"{MEMBERS.sub('', change.path.partition('.')[2])}."
+    paths = (f"{name}." for name in fields if "." in name)
+    return any(path.startswith(place) or place.startswith(path) for path in paths)
 
 
 def changes(given: Mapping[str, object], stored: Mapping[str, object]) -> Iterator[Change]:
@@ -203,8 +216,8 @@ def _kind_of_mark(form: str, value: object, stored: object) -> str:
         return "number_type"
     if form == "bounds":
         return "list_bounds"
-    if form == "object" and value == stored:
-        return "date_object"
+    if form == "object" and isinstance(value, dict) and value == stored:
+        return "date_object" if DATE in value else "typed_object"
     return "null_for_absent" if value is None and stored is MISSING else OTHER
 
 
@@ -286,6 +299,25 @@ class Refused:
 
 class RefusedError(ValueError):
     """No copy takes a source row in this form."""
+
+
+class FormRefusedError(RefusedError):
+    """The same of one value.
+
+    Attributes:
+        path: the names and numbers that lead to it, the innermost one first.
+    """
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.path: list[str | int] = []
+
+    @override
+    def __str__(self) -> str:
+        path = ""
+        for step in reversed(self.path):
+            path = f"{path}[{step}]" if isinstance(step, int) else member(path, step[:SHORT_REPR_LENGTH])
+        return f"{path}: {super().__str__()}" if path else super().__str__()
 
 
 class RowExpectation:
@@ -455,6 +487,9 @@ class RowExpectation:
     def _reported(self, change: Change, given: Mapping[str, object]) -> Change:
         """Return a change as it is reported: by its rule, or as ignored on request."""
         field = change.field
+        if change.path == f"doc.{ID}":
+            # The row has the same under the name of the field: two that differ are refused.
+            return replace(change, kind="id_repeated")
         if change.path == f"doc.{field}" and field in self._left_out:
             # Written out, or omitted as the models do: every reader treats both as the same.
             value, default = given.get(field), self._left_out[field]
@@ -577,30 +612,47 @@ def readable(value: object) -> object:
     """Return a scanned value without the marks of the forms that models read all the same.
 
     Raises:
-        RefusedError: something is stored in a form that no copy takes.
+        FormRefusedError: something is stored in a form that no copy takes.
     """
     if isinstance(value, list):
-        return [readable(item) for item in value]
+        return [readable_part(number, item) for number, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     mark = unmarked(value)
     if mark is not None:
         return reading_of(*mark)
-    if any(name.startswith(MARK) for name in value):
-        raise RefusedError("a document holds what cannot be given back")
-    return {name: readable(item) for name, item in value.items()}
+    # A member that is refused itself is named first.
+    found = {name: readable_part(name, item) for name, item in value.items() if not name.startswith(MARK)}
+    if len(found) < len(value):
+        raise FormRefusedError("a document holds what cannot be given back")
+    return found
+
+
+def readable_part(name: str | int, value: object) -> object:
+    """Return a part of a scanned value in the same way.
+
+    Raises:
+        FormRefusedError: as said, with the path.
+    """
+    try:
+        return readable(value)
+    except FormRefusedError as error:
+        error.path.append(name)
+        raise
 
 
 def reading_of(form: str, value: object) -> object:
     """Return a value in another form as the models read it.
 
     Raises:
-        RefusedError: they do not.
+        FormRefusedError: they do not.
     """
     if form in {"text", "null", "bounds", "object", "string", "decimal"}:
         return value
     if form not in NUMBERS:
-        raise RefusedError(f"a value of the form {form}")
+        # What is no type of JSON has its name as extended JSON has it.
+        name = next(iter(value), "") if isinstance(value, dict) else ""
+        raise FormRefusedError(f"a value of the form {form}{name and f' ({name})'}")
     if isinstance(value, int):
         return value
     number = float(str(value))

@@ -39,7 +39,8 @@ FIELDS: Final = 1000
 # The first path of a row of the target that the decoder of the service refuses.
 UNREADABLE_TARGET: Final = "doc (cannot be decoded in target)"
 INDEX: Final = re.compile(r"\[\d+\]")
-QUOTED: Final = re.compile(r'\["(?:[^"\\]|\\.)*"\]')
+# At the top a name is that of a field, whatever it is made of.
+QUOTED: Final = re.compile(r'(?<!^doc)\["(?:[^"\\]|\\.)*"\]')
 
 
 class FindingKind(StrEnum):
