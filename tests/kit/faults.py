@@ -356,11 +356,14 @@ def on_the_path() -> Iterator[None]:
         info.joinpath("entry_points.txt").write_text(
             "[twinstore.backends]\nsqlite = twinstore_sqlite.plugin\n"
         )
-        sys.path[:0] = [folder, str(SAMPLE), str(SAMPLE / "tests")]
+        paths = [folder, str(SAMPLE), str(SAMPLE / "tests")]
+        sys.path[:0] = paths
+        # Other processes that a case starts find it there.
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
         try:
             yield
         finally:
-            del sys.path[:3]
+            del sys.path[: len(paths)], os.environ["PYTHONPATH"]
 
 
 def main() -> int:

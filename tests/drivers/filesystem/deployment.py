@@ -88,7 +88,7 @@ def layouts_of(module: ModuleSpec[Any]) -> Mapping[str, FileLayout]:
 
 
 class FileForEachRow(FilesystemBackend[R]):
-    """A backend with the layout of these tests; the scans of the driver follow that of its own module."""
+    """A backend with the layout of these tests; the scans of the driver follow that of its module."""
 
     @property
     @override

@@ -31,6 +31,7 @@ from twinstore.storage.driver_names import named_initializer
 from twinstore_mongo.access.changing import numbering_differences
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.client.positions import sends_time, time_not_sent_message
+from twinstore_mongo.mapping.codec import converted
 from twinstore_mongo.schema.collections import check_other_modules, record_collections
 from twinstore_mongo.schema.comparison import Schema
 from twinstore_mongo.schema.lock import holding
@@ -328,7 +329,7 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
     def _ledger(self, store: OpenDatabase) -> dict[str, AppliedStep]:
         # The semicolon follows the colon, so these bounds are a prefix, read along the index of _id.
         mine = {"$gt": f"{self.module}:", "$lt": f"{self.module};"}
-        rows = map(AppliedStep.of, store.collection(LEDGER).find({"_id": mine}))
+        rows = map(AppliedStep.of, map(converted, store.collection(LEDGER).find({"_id": mine})))
         return {row.migration_name: row for row in rows}
 
 

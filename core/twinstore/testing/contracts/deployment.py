@@ -6,6 +6,7 @@ A storage leaves nothing behind after a call, and nothing after its end.
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from datetime import timedelta
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -162,6 +163,8 @@ class InitializerContract(Contract):
         workspace.storage.check_ready()
         assert workspace.storage.initializer.verify() == ()
         assert workspace.storage.initializer.ensure_migrations().applied == ()
+        times = [status.applied_at for status in workspace.storage.initializer.status()]
+        assert all(time.utcoffset() == timedelta() for time in times if time is not None)
 
     def test_a_store_without_rows_needs_no_consent(self, bare: Deployment) -> None:
         with bare.open() as storage:
