@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from twinstore_mongo.access.execution import RepositoryContext
 
 M = TypeVar("M", bound=CanonicalModel)
-# The name of a decimal in free JSON.
-DECIMAL: Final = b'"$numberDecimal"'
 T = TypeVar("T")
 Special = Callable[..., object]
 """A statement of this driver for a hot operation; takes the access and the arguments of the general way."""
@@ -113,8 +111,8 @@ class MongoAccess(AccessDefaults, Access):
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         if entity.append_only:
             self._put_once(entity, scope, row)
-        elif entity.versioned and codec_of(entity).holds_free_json and DECIMAL in row.content:
-            # To the server 1.0 is 1.00, so that it would count no change.
+        elif entity.versioned and codec_of(entity).holds_free_json:
+            # To the server 1, the decimal 1.0 and 1.00 are equal, so that it would keep the old one.
             return super().put(entity, scope, row)
         else:
             check_parent(self.context, entity, scope, row)

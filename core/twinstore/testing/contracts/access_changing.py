@@ -585,10 +585,10 @@ class AccessMarkContract(AccessCases):
             str(dataset.tenant_id) for dataset in datasets
         )
 
-    def test_a_decimal_of_another_scale_is_another_value(self, workspace: AccessWorkspace) -> None:
+    def test_equal_numbers_of_free_json_replace_each_other(self, workspace: AccessWorkspace) -> None:
         row, owner = NOTE.row(workspace.dataset, 0), workspace.dataset.owner
-        for text in ("1.0", "1.00"):
-            model = row.model.evolve(extra={"a": decimal_object(Decimal(text))})
+        for value in (decimal_object(Decimal("1.0")), decimal_object(Decimal("1.00")), 1):
+            model = row.model.evolve(extra={"a": value})
             put = workspace.access.put(NOTES, owner, Row(model, row.storage))
             assert workspace.access.find(NOTES, owner, ((model.id,),)) == (put,)
             assert put.model.extra == model.extra
