@@ -772,7 +772,7 @@ def test_paths_of_instants_lead_through_lists() -> None:
 def test_reading_a_document_changes_nothing_in_it_because_a_write_compares_with_it() -> None:
     codec = codec_of(NOTES)
     model = NOTE.row(Dataset(Tenant("acme"), "batch"), 0).model
-    dated = {"a": [date_object(at(1))]}
+    dated: dict[str, Any] = {"a": [date_object(at(1))]}
     spot = Spot(label="l", seen_at=at(0), details=dated)
     row = Row(model.evolve(extra=dated, spot=spot, spots=(spot,)))
     found = codec.encode(row)
