@@ -91,8 +91,9 @@ def settings_of(kind: str, request: pytest.FixtureRequest, stack: ExitStack) -> 
     if kind == "mongo":
         database = request.getfixturevalue("module_mongo_database")
         return dict(database.config)
-    postgres = request.getfixturevalue("module_postgres_database")
     if kind == "postgres":
-        return dict(postgres.config)
-    pooler = stack.enter_context(pooler_before(request.getfixturevalue("postgres_server").url))
-    return pooler.config(postgres)
+        return dict(request.getfixturevalue("module_postgres_database").config)
+    # The rows of the tests without it are in the other database.
+    server = request.getfixturevalue("postgres_server")
+    pooler = stack.enter_context(pooler_before(server.url))
+    return pooler.config(stack.enter_context(server.migrated_database()))

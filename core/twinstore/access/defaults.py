@@ -362,7 +362,7 @@ class AccessDefaults(Access, ABC):
         counted = Counter[str]()
         for page in every_page(self, entity, query):
             counted.update(label_of_value(entity.value(row.model, row.storage, by)) for row in page)
-            # Whatever the field of such a row holds, it is one of them.
+            # A row that cannot be read counts too; nobody knows what its field holds.
             counted.update(label_of_value(None) for _ in page.undecodable)
         return dict(counted)
 

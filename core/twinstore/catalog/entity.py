@@ -699,7 +699,7 @@ def _problems_of_names(entity: Entity) -> Iterator[str]:
             yield f"has {count} indexes with the name {name} for {store.value}"
 
 
-# What native code knows, and aliases that follow the convention are.
+# The names that native code knows; aliases that follow the convention are such names.
 WIRE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
@@ -33,7 +34,7 @@ from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DocumentDecodeError
 from twinstore.models.canonical import CanonicalModel
-from twinstore.models.fields import FreeObject
+from twinstore.models.fields import FreeObject, date_object
 from twinstore.models.shapes import instant_paths
 from twinstore.plugins.options import ModuleOptions
 from twinstore.scheduler.catalog import (
@@ -51,7 +52,7 @@ from twinstore.scheduler.options import SchedulerOptions
 from twinstore.scheduler.repositories.impact_snapshots import row_of
 from twinstore.scheduler.repositories.schedules import deletion_of
 from twinstore.scheduler.runs import Run
-from twinstore.testing.datasets import DEVICE, PARCEL, SCAN, STUB, TICKET, Dataset
+from twinstore.testing.datasets import DEVICE, NOTE, PARCEL, SCAN, STUB, TICKET, Dataset
 from twinstore.testing.entities import (
     COUNTERS,
     DEVICES,
@@ -63,8 +64,10 @@ from twinstore.testing.entities import (
     SCANS,
     STUBS,
     TICKETS,
+    Spot,
     Ticket,
 )
+from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import (
     make_audit_record,
     make_impact_set,
@@ -764,3 +767,15 @@ def test_the_scan_knows_every_instant_of_the_models(entity: Entity) -> None:
 
 def test_paths_of_instants_lead_through_lists() -> None:
     assert ("deltas", "detectedAt") in instant_paths(Run)
+
+
+def test_reading_a_document_changes_nothing_in_it_because_a_write_compares_with_it() -> None:
+    codec = codec_of(NOTES)
+    model = NOTE.row(Dataset(Tenant("acme"), "batch"), 0).model
+    dated: dict[str, Any] = {"a": [date_object(at(1))]}
+    spot = Spot(label="l", seen_at=at(0), details=dated)
+    row = Row(model.evolve(extra=dated, spot=spot, spots=(spot,)))
+    found = codec.encode(row)
+    before = deepcopy(found)
+    codec.decode(found)
+    assert found == before

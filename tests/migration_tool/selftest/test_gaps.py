@@ -295,7 +295,7 @@ def test_what_the_client_replaces_is_marked_where_it_stands() -> None:
     content = b"\x04a\x00" + array + bson.encode({"b": twofold})[4:-1]
     raw = (len(content) + 5).to_bytes(4, "little") + content + b"\x00"
     assert exact_document(raw) == {
-        "a": [{"\x00bson": {"type": 6, "value": ""}}],
+        "a": [{"\x00bson": {"$undefined": ""}}],
         "b": {"c": {"\x00repeated": ["x", "y"]}},
     }
 

@@ -112,8 +112,8 @@ class MongoAccess(AccessDefaults, Access):
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         if entity.append_only:
             self._put_once(entity, scope, row)
-        elif entity.versioned and has_decimals(entity.model):
-            # To the server 1.0 is 1.00, so that it would count no change.
+        elif entity.versioned and (has_decimals(entity.model) or codec_of(entity).holds_free_json):
+            # To the server 1, the decimal 1.0 and 1.00 are equal, so that it would keep the old one.
             return super().put(entity, scope, row)
         else:
             check_parent(self.context, entity, scope, row)

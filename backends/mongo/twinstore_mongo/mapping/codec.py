@@ -128,6 +128,7 @@ class Codec(Generic[M]):
         uniques: the other unique indexes by their stored name.
         readings: how lists are read.
         longs: the integers of the model, and lists of them, that are always stored in 64 bits.
+        holds_free_json: whether the model has some, at any depth.
     """
 
     def __init__(self, entity: Entity[M]) -> None:
@@ -146,6 +147,7 @@ class Codec(Generic[M]):
         self._written_typed = typed_fields(entity.model, WRITERS)
         self._read_maps = map_converters(entity.model, free_map, references)
         self._written_maps = map_converters(entity.model, encode_typed)
+        self.holds_free_json = bool(self._written_maps)
         self._markers = tuple((marker, self.names[marker.name]) for marker in entity.storage)
         self._written = tuple((marker.name, stored) for marker, stored in self._markers if stored != ID)
         self._internal = internal_names(entity)

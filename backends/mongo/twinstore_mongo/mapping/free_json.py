@@ -139,7 +139,7 @@ def map_converter(
     """Return what changes the maps in a value of some shape, ``None`` where there are none."""
     if value.kind is Kind.OBJECT:
         fields = map_converters(value.model, free, described)
-        inside = partial(within, fields) if fields else None
+        inside = partial(changed, fields) if fields else None
         may_be_reference = any(shape.wire == REFERENCE for shape in shapes_of(value.model))
         return partial(each_reference, described, inside) if described and may_be_reference else inside
     if value.item is None:
@@ -160,6 +160,11 @@ def within(fields: Sequence[tuple[str, MapConverter]], value: Any) -> Any:  # no
             if (found := value.get(name)) is not None:
                 value[name] = converter(found)
     return value
+
+
+def changed(fields: Sequence[tuple[str, MapConverter]], value: Any) -> Any:  # noqa: ANN401  # any stored value
+    """Return a nested object with some fields changed; what was found is compared with later."""
+    return within(fields, dict(value)) if type(value) is dict else value
 
 
 def each_reference(described: MapConverter, inside: MapConverter | None, value: Any) -> Any:  # noqa: ANN401  # any stored value

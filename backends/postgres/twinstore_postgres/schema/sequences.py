@@ -39,13 +39,13 @@ SELECT s.name, q.seqincrement AS step, q.seqcycle AS cycles, q.seqmax AS highest
    AND (s.name IS NULL OR has_sequence_privilege(q.seqrelid, 'USAGE, SELECT'))
 """
 # Only the sequence itself knows a number that it was set to and has not given yet.
-# The last number of all has a successor here, although it has none there.
+# Behind the last number of all an integer would overflow.
 FOLLOWING: Final = "SELECT last_value::numeric + is_called::int FROM {sequence}"
 HIGHEST: Final = "SELECT coalesce(max({column}), 0) FROM {table}"
 
 
 class Sequence(NamedTuple):
-    """A sequence: its name, ``None`` where the column has none, by what it counts, and how far it is."""
+    """A sequence: its name, ``None`` where the column has none, by what it counts, and its last number."""
 
     name: str | None
     step: int | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
@@ -17,6 +18,7 @@ from twinstore.catalog.tenancy import ALL_TENANTS, NO_TENANT
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import ConcurrencyError, DuplicateError, NotFoundError, ValidationError
 from twinstore.models.canonical import CanonicalModel
+from twinstore.models.typed_objects import decimal_object
 from twinstore.testing.contracts.access_base import (
     AccessCases,
     AccessWorkspace,
@@ -582,6 +584,14 @@ class AccessMarkContract(AccessCases):
         assert sorted(str(device_of(row).tenant_id) for row in marked) == sorted(
             str(dataset.tenant_id) for dataset in datasets
         )
+
+    def test_equal_numbers_of_free_json_replace_each_other(self, workspace: AccessWorkspace) -> None:
+        row, owner = NOTE.row(workspace.dataset, 0), workspace.dataset.owner
+        for value in (decimal_object(Decimal("1.0")), decimal_object(Decimal("1.00")), 1):
+            model = row.model.evolve(extra={"a": value})
+            put = workspace.access.put(NOTES, owner, Row(model, row.storage))
+            assert workspace.access.find(NOTES, owner, ((model.id,),)) == (put,)
+            assert put.model.extra == model.extra
 
     def test_a_unique_value_follows_the_mark(self, workspace: AccessWorkspace) -> None:
         DEVICE.fill(workspace.access, workspace.dataset, 2)
