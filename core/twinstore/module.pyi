@@ -145,6 +145,7 @@ from twinstore.models.fields import Count32 as Count32
 from twinstore.models.fields import DecimalNumber as DecimalNumber
 from twinstore.models.fields import DigestSet as DigestSet
 from twinstore.models.fields import DigestText as DigestText
+from twinstore.models.fields import ExtraProperties as ExtraProperties
 from twinstore.models.fields import Flag as Flag
 from twinstore.models.fields import FreeList as FreeList
 from twinstore.models.fields import FreeObject as FreeObject
@@ -302,6 +303,7 @@ __all__: list[str] = [
     "EqualExactlyIn",
     "EqualOrAbsent",
     "Equals",
+    "ExtraProperties",
     "FieldAtMost",
     "FieldDerived",
     "FieldShape",

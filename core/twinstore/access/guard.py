@@ -407,6 +407,8 @@ def check_row(entity: Entity, scope: Tenants, row: Row) -> None:
             f"The {entity.singular} to be stored is a {type(model).__name__}, not a {entity.model.__name__}.",
             entity=entity.name,
         )
+    if (problem := entity.extra_problem(model)) is not None:
+        raise ValidationError(f"The {entity.singular} to be stored: {problem}.", entity=entity.name)
     if entity.tenant_field is None:
         return
     if isinstance(scope, Tenant) and entity.tenant_of(model, row.storage) == scope.id:

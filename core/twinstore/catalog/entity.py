@@ -427,7 +427,29 @@ class Entity(Generic[M_co]):
     @cached_property
     def unpathed(self) -> frozenset[str]:
         """The fields of the model that no path of a document leads to; no query may name them."""
-        return frozenset(wire for wire in self.shapes if not is_path(wire))
+        return frozenset(wire for wire in self.shapes if not is_path(wire) or wire == self.extra)
+
+    @cached_property
+    def extra(self) -> str | None:
+        """The field that holds the properties that no other field names."""
+        return next((shape.wire for shape in shapes_of(self.model) if shape.keeps_unknown), None)
+
+    @cached_property
+    def taken_names(self) -> frozenset[str]:
+        """The names of properties that documents use themselves, so that no unknown one has them."""
+        made = (name for name, _ in made_names(self))
+        fields = (wire for wire in self.shapes if wire != self.extra)
+        return frozenset({*fields, *self.markers, *made})
+
+    def extra_problem(self, model: CanonicalModel) -> str | None:
+        """Return why the unknown properties of a model cannot be stored; mostly ``None``."""
+        if self.extra is None:
+            return None
+        taken = self.taken_names.intersection(getattr(model, self.shapes[self.extra].name))
+        if not taken:
+            return None
+        names = ", ".join(sorted(taken))
+        return f"{self.extra}: holds {names}, which {self.name} has for itself; move it to where it belongs"
 
     @cached_property
     def key_in_payload(self) -> str | None:
@@ -720,7 +742,7 @@ def problems_of_stored_names(entity: Entity) -> Iterator[str]:
     if found := sorted({name for name in used if name in entity.unpathed}):
         yield (
             f"uses {', '.join(map(repr, found))} as a key, index, condition or repeated field, but documents "
-            "have no path to a name with a dot, or with a dollar sign in front"
+            "have no path to a name with a dot, or with a dollar sign in front, and to unknown properties"
         )
 
 
@@ -819,6 +841,7 @@ def problems_of_forms(entity: Entity) -> Iterator[str]:
     markers = (marker.kind in TYPED for marker in entity.storage)
     if any(markers) or any(holds_typed(shape.value) for shape in entity.shapes.values()):
         yield from problems_of_typed(entity)
+    yield from problems_of_extra(entity)
     yield from problems_of_own_id(entity)
     yield from problems_of_generated_id(entity)
     yield from problems_of_key_as_id(entity)
@@ -827,6 +850,37 @@ def problems_of_forms(entity: Entity) -> Iterator[str]:
     for name, number in Counter(entity.columns.values()).items():
         if number > 1:
             yield f"names {number} columns {name}"
+
+
+def problems_of_extra(entity: Entity) -> Iterator[str]:
+    """Yield what is wrong with the fields for unknown properties."""
+    variants = variants_of(entity.model)
+    shapes = (shape for model in variants or (entity.model,) for shape in shapes_of(model))
+    found = [shape for shape in shapes if shape.keeps_unknown]
+    if found and variants:
+        yield "holds several models, of which none can keep unknown properties"
+    if len(found) > 1:
+        yield f"keeps unknown properties in {' and '.join(shape.wire for shape in found)}; one field can"
+    if found and not variants and entity.model.model_fields[found[0].name].is_required():
+        yield f"has the field {found[0].wire} without a default; write Field(default_factory=dict)"
+    for shape in shapes_of(entity.model):
+        if any(keeps_unknown(model) for model in models_in(shape.value)):
+            yield f"has a model in {shape.wire} that keeps unknown properties; only the model of rows can"
+
+
+def keeps_unknown(model: type[CanonicalModel]) -> bool:
+    """Whether a model has a field for properties that it does not name."""
+    return any(shape.keeps_unknown for shape in shapes_of(model))
+
+
+def models_in(value: ValueShape, around: tuple[type, ...] = ()) -> Iterator[type[CanonicalModel]]:
+    """Yield the models that a value may hold; ``around`` are those above it."""
+    if value.item is not None:
+        yield from models_in(value.item, around)
+    if value.kind is Kind.OBJECT and value.cls not in around:
+        yield value.model
+        for shape in shapes_of(value.model):
+            yield from models_in(shape.value, (*around, value.cls))
 
 
 def problems_of_variants(entity: Entity) -> Iterator[str]:

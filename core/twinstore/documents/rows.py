@@ -279,6 +279,9 @@ def record_of(row: DocumentRow, driver: str) -> Record:
     if (path := lossy_map(row.document, model)) is not None:
         record.error, record.original = lossy_map_reason(path), extended_json(row)
         return record
+    if (problem := row.entity.extra_problem(model)) is not None:
+        record.error, record.original = problem, extended_json(row)
+        return record
     record.model = model
     return record
 

@@ -61,6 +61,7 @@ __all__ = [
     "DecimalNumber",
     "DigestSet",
     "DigestText",
+    "ExtraProperties",
     "Flag",
     "FreeList",
     "FreeObject",
@@ -416,6 +417,19 @@ Number = Annotated[float, Strict(), AfterValidator(checked_number)]
 # JSON of any form; only normalised, because what it means is known to the caller alone.
 FreeObject = Annotated[
     dict[str, JsonValue], PlainValidator(free_object, json_schema_input_type=dict[str, JsonValue])
+]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepsUnknown:
+    """Marks the field that holds the properties which the description of an entity does not name."""
+
+
+# Documents have these properties next to the fields, under their own names.
+ExtraProperties = Annotated[
+    dict[str, JsonValue],
+    PlainValidator(free_object, json_schema_input_type=dict[str, JsonValue]),
+    KeepsUnknown(),
 ]
 FreeList = Annotated[list[JsonValue], PlainValidator(free_list, json_schema_input_type=list[JsonValue])]
 LowerKeyObject = Annotated[

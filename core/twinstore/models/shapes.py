@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from twinstore.models.canonical import CanonicalModel, schema_serializer, schema_validator
 from twinstore.models.enums import NumberedEnum
-from twinstore.models.fields import StoredType
+from twinstore.models.fields import KeepsUnknown, StoredType
 from twinstore.models.json_text import format_bytes, format_decimal
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class FieldShape:
         value: what it holds when present.
         optional: whether it may be null, and is then omitted from the wire form.
         left_out: whether it is omitted for another reason, for example when empty.
+        keeps_unknown: whether it holds the properties that no field names.
     """
 
     name: str
@@ -129,6 +130,7 @@ class FieldShape:
     value: ValueShape
     optional: bool
     left_out: bool
+    keeps_unknown: bool = False
 
     @property
     def always_written(self) -> bool:
@@ -270,6 +272,7 @@ def _field(name: str, info: FieldInfo) -> FieldShape:
         value=_value(annotation),
         optional=_is_optional(bare),
         left_out=info.exclude_if is not None,
+        keeps_unknown=any(isinstance(item, KeepsUnknown) for item in info.metadata),
     )
 
 
@@ -280,14 +283,16 @@ def _bare(annotation: object) -> object:
     return annotation
 
 
-def _stored_type(annotation: object) -> StoredType | None:
-    """Return what an annotation says of the type in a store."""
+def metadata_of(annotation: object) -> Iterator[object]:
+    """Yield what is written beside the type of an annotation."""
     while get_origin(annotation) is Annotated:
         annotation, *metadata = get_args(annotation)
-        for item in metadata:
-            if isinstance(item, StoredType):
-                return item
-    return None
+        yield from metadata
+
+
+def _stored_type(annotation: object) -> StoredType | None:
+    """Return what an annotation says of the type in a store."""
+    return next((item for item in metadata_of(annotation) if isinstance(item, StoredType)), None)
 
 
 def _is_optional(bare: object) -> bool:
@@ -296,6 +301,9 @@ def _is_optional(bare: object) -> bool:
 
 def _value(annotation: object) -> ValueShape:
     plain = _bare(annotation)
+    # Of a field itself this stands beside the annotation.
+    if plain is not annotation and any(isinstance(item, KeepsUnknown) for item in metadata_of(annotation)):
+        raise TypeError("ExtraProperties is the type of a field itself, and of no part of one")
     if (stored := _stored_type(annotation)) is not None:
         return ValueShape(Kind(stored.kind), cast("type", plain))
     if get_origin(plain) in {Union, types.UnionType}:
@@ -547,6 +555,8 @@ def _maps(model: type[CanonicalModel]) -> tuple[tuple[FieldPath, FieldPath], ...
 def _paths(model: type[CanonicalModel]) -> Iterator[tuple[FieldPath, FieldPath]]:
     for shape in shapes_of(model):
         value = _innermost(shape.value)
+        if shape.keeps_unknown:  # in documents there is no such map, and the names stay as they are
+            continue
         if value.kind is Kind.MAP:
             yield (shape.wire,), (shape.name,)
         elif value.kind is Kind.OBJECT:

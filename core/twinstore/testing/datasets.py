@@ -73,6 +73,14 @@ LISTS: Final[tuple[list[JsonValue], ...]] = (
     [*TYPED_OBJECTS, date_object(at(0)), {"among": [*TYPED_OBJECTS]}],
     [{"$oid": 1}, {"$numberDecimal": 1.5}, {"$binary": "AA=="}],
 )
+# Properties that no field names. The last two names would be those of a reference to another document.
+UNKNOWN: Final[tuple[JsonObject, ...]] = (
+    {},
+    {"_updatedBy": "ada", "_rev": 3, "old": None, "extra": {"extra": 1.5}, "others": [None, []]},
+    {"a.b": date_object(at(1.001)), "$cost": TYPED_OBJECTS[3], "": TYPED_OBJECTS[1], "a": {"b.$c": True}},
+    {"typed": [*TYPED_OBJECTS], "at": date_object(LATEST), "as text": "2025-10-26T14:05:00Z"},
+    {"$ref": "runs", "$id": TYPED_OBJECTS[0], "$date": "2025-10-26T14:05:00+00:00"},
+)
 INSTANTS: Final = (None, at(0), at(1.001), EARLIEST, LATEST, at(0), at(-0.001), at(1.002))
 
 
@@ -278,6 +286,7 @@ def a_line(dataset: Dataset, number: int) -> Line:
         tenant_id=dataset.tenant,
         batch=dataset.batch,
         message=EDGE_TEXTS[number],
+        extra=UNKNOWN[number % len(UNKNOWN)],
     )
 
 
@@ -339,6 +348,7 @@ def a_ticket(dataset: Dataset, number: int) -> Ticket:
         price=NUMBERS[(number + 1) % len(NUMBERS)],
         place=text if number % 2 == 0 else None,
         fares=tuple(Fare(amount=NUMBERS[at], paid_at=INSTANTS[at]) for at in range(number % 3)),
+        extra=UNKNOWN[number % len(UNKNOWN)],
     )
 
 
@@ -350,6 +360,7 @@ def a_stub(dataset: Dataset, number: int) -> Stub:
         batch=dataset.batch,
         amount=NUMBERS[number % len(NUMBERS)],
         checked_at=INSTANTS[number % len(INSTANTS)],
+        others=UNKNOWN[(number + 1) % len(UNKNOWN)],
     )
 
 
@@ -419,6 +430,7 @@ def a_crate(dataset: Dataset, number: int) -> Crate:
         maker=f"{number % 3:024x}" if number % 4 else None,
         seal=BYTES[number % len(BYTES)] if number % 2 else None,
         offers=tuple(an_offer(dataset, item) for item in range(number % 3)),
+        extra=UNKNOWN[(number + 2) % len(UNKNOWN)],
     )
 
 

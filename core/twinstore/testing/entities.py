@@ -40,6 +40,7 @@ from twinstore.catalog.tenancy import Tenancy
 from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
 from twinstore.models.enums import NumberedEnum
 from twinstore.models.fields import (
+    ExtraProperties,
     Flag,
     FreeList,
     FreeObject,
@@ -218,6 +219,7 @@ class Line(CanonicalModel):
     tenant_id: TenantId
     batch: Id
     message: Trimmed
+    extra: ExtraProperties = Field(default_factory=dict, exclude_if=is_empty)
 
 
 class Event(CanonicalModel):
@@ -283,6 +285,7 @@ class Ticket(CanonicalModel):
     price: Annotated[Int64, Field(alias="$price")] = 0
     place: Annotated[OptionalText, Field(alias="hall.place")] = None
     fares: Annotated[tuple[Fare, ...], Field(alias="_fares")] = ()
+    extra: ExtraProperties = Field(default_factory=dict)
 
 
 class Stub(CanonicalModel):
@@ -293,6 +296,7 @@ class Stub(CanonicalModel):
     batch: Id
     amount: Int64 = 0
     checked_at: Timestamp | None = None
+    others: ExtraProperties = Field(default_factory=dict, exclude_if=is_empty)
 
 
 NAME: Final = "kit"

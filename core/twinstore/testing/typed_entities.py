@@ -23,6 +23,7 @@ from twinstore.models.fields import (
     BinaryUuid,
     Bytes,
     DecimalNumber,
+    ExtraProperties,
     Id,
     Name,
     ObjectIdText,
@@ -85,6 +86,7 @@ class Crate(CanonicalModel):
     maker: ObjectIdText | None = None
     seal: Bytes | None = None
     offers: tuple[Offer, ...] = Field(default=(), exclude_if=is_empty)
+    extra: ExtraProperties = Field(default_factory=dict, exclude_if=is_empty)
 
 
 WARES: Final = Entity(

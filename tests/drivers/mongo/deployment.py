@@ -198,7 +198,13 @@ class MongoProbe(ProbeDefaults):
         return None if newest is None else newest["ts"]
 
     def poison(self, entity: Entity, key: Key, content: str) -> None:
-        self._set(entity, key, {"foreign": content})
+        # Where unknown properties are kept, the last field has a value that no model takes.
+        place = (
+            "foreign"
+            if entity.extra is None
+            else [name for name in entity.shapes if name != entity.extra][-1]
+        )
+        self._set(entity, key, {place: content if entity.extra is None else {"foreign": content}})
 
     def alter(self, entity: Entity, key: Key, values: Mapping[str, object]) -> None:
         names = marker_names(entity)

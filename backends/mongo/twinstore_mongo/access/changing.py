@@ -230,10 +230,16 @@ def unchanged(codec: Codec[Any], found: Document, known: Document) -> Document:
     names = [name for name in codec.names.values() if name not in known and field_of(name) != ID]
     unpathed = codec.entity.unpathed
     equal: Document = {name: {"$eq": found.get(name)} for name in names if name not in unpathed}
+    others = [name for name in names if name in unpathed]
+    count: list[Document] = []
+    if codec.entity.extra is not None:
+        others = [name for name in found if name not in equal and name not in known and name != ID]
+        # No other property has been added.
+        count.append({"$eq": [{"$size": {"$objectToArray": "$$ROOT"}}, len(found)]})
     if unpathed:
-        fields = ((name, {"$getField": {"$literal": name}}) for name in names if name in unpathed)
+        fields = ((name, {"$getField": {"$literal": name}}) for name in others)
         same = [{"$eq": [{"$ifNull": [at, None]}, {"$literal": found.get(name)}]} for name, at in fields]
-        equal["$expr"] = {"$and": same}
+        equal["$expr"] = {"$and": [*same, *count]}
     return equal
 
 

@@ -45,9 +45,9 @@ def one(
     condition = place_of(codec, scope, key)
     with context.reading(entity, key):
         found = context.collection(entity).find_one(condition, session=context.session, collation=SIMPLE)
-    if found is None or not without_orphans(context, entity, scope, [converted(found)]):
-        return None
-    return found
+    return next(
+        iter(without_orphans(context, entity, scope, [] if found is None else [converted(found)])), None
+    )
 
 
 def many(

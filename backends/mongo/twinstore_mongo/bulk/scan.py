@@ -52,6 +52,7 @@ from twinstore_mongo.mapping.layout import (
     ID,
     VERSION,
     derived_fields,
+    gathered,
     internal_names,
     joined_id,
     longs_of,
@@ -418,16 +419,9 @@ class StoredForm:
             key: its key, ``None`` where it has none.
             altered: the digest of a document that is stored in another form than its decoded values show.
         """
-        for path in self.instants:
-            if path[0] in stored:
-                format_instants(stored, path)
-        for path, show in self.typed:
-            if path[0] in stored:
-                show_typed(stored, path, show)
-        within(self.maps, stored)
-        for name in self.longs:
-            if name in stored:
-                stored[name] = long_of(stored[name])
+        if self.entity.extra is not None:
+            stored = gathered(self.entity, stored)
+        self._show_values(stored)
         document = {
             name: value if type(value) in PLAIN else plain(value)
             for name, value in stored.items()
@@ -444,6 +438,19 @@ class StoredForm:
         if altered is not None:
             document[MARK + "bson"] = altered
         return json_of({"doc": document, "storage": storage}), json_of(beside)
+
+    def _show_values(self, stored: Document) -> None:
+        """Replace the values that JSON has no type for by what shows them, in place."""
+        for path in self.instants:
+            if path[0] in stored:
+                format_instants(stored, path)
+        for path, show in self.typed:
+            if path[0] in stored:
+                show_typed(stored, path, show)
+        within(self.maps, stored)
+        for name in self.longs:
+            if name in stored:
+                stored[name] = long_of(stored[name])
 
     @staticmethod
     def _named(names: Mapping[str, str], stored: Document) -> Document:

@@ -61,6 +61,25 @@ def id_parts(entity: Entity) -> tuple[str, ...]:
     return entity.key if entity.key_as_id and entity.document_id is None else ()
 
 
+def gathered(entity: Entity, document: Mapping[str, Any]) -> Document:
+    """Return a document with its unknown properties in the field that holds them; the inverse of `spread`."""
+    name, known = entity.extra, entity.taken_names
+    if name is None:
+        return dict(document)
+    unknown = {item: value for item, value in document.items() if item not in known}
+    found = {item: value for item, value in document.items() if item in known}
+    return {**found, name: unknown} if unknown or entity.shapes[name].always_written else found
+
+
+def spread(entity: Entity, wire: Document) -> Document:
+    """Return a wire form with its unknown properties next to its fields."""
+    if entity.extra is None:
+        return wire
+    # Checked before: none has the name of a field.
+    unknown = wire.pop(entity.extra, {})
+    return {**wire, **unknown}
+
+
 def stored_key(entity: Entity) -> tuple[str, ...]:
     """Return the stored names by which a row is found, in the order of the key."""
     names = stored_names(entity)

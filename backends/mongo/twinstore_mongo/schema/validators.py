@@ -112,7 +112,7 @@ def object_schema(model: type[CanonicalModel]) -> Document:
 
     The server knows no schema of a field to which no path leads.
     """
-    shapes = [shape for shape in shapes_of(model) if is_path(shape.wire)]
+    shapes = [shape for shape in shapes_of(model) if is_path(shape.wire) and not shape.keeps_unknown]
     required = [shape.wire for shape in shapes if shape.always_written]
     schema: Document = {"bsonType": "object"}
     if required:  # the server takes no empty list

@@ -153,6 +153,9 @@ def record_of(table: Table, row: Values, message: Buffer) -> Record:
     if (path := lossy_map(document, model)) is not None:
         record.error = lossy_map_reason(path)
         return record
+    if (problem := table.entity.extra_problem(model)) is not None:
+        record.error = problem
+        return record
     record.model = model
     return record
 

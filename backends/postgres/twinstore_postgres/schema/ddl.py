@@ -99,7 +99,9 @@ def create_table(entity: Entity) -> str:
 def columns(entity: Entity) -> Iterator[TablePart]:
     """Yield the columns with their types."""
     for column in table_of(entity).columns:
-        yield TablePart(column.name, _type(entity, column) + ("" if column.nullable else " NOT NULL"))
+        kind = _type(entity, column) + ("" if column.nullable else " NOT NULL")
+        # Rows that were there before have no unknown properties.
+        yield TablePart(column.name, f"{kind} DEFAULT '{{}}'" if column.field == entity.extra else kind)
     if entity.versioned_table:
         yield TablePart(VERSION, "BIGINT NOT NULL DEFAULT 1")
 

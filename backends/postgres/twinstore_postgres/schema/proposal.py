@@ -7,13 +7,14 @@ The shipped schema is known as the lines of its ``schema.txt``; see
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, LiteralString
 
 from psycopg import sql
 
 from twinstore.migrations.migration import MigrationDraft
+from twinstore.models.shapes import Kind
 from twinstore_postgres.mapping import columns
 from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.schema import ddl
@@ -180,12 +181,73 @@ def _additions(entity: Entity, known: ShippedSchema) -> Iterator[str]:
     for piece in ddl.columns(entity):
         if piece.name not in known.named("column", entity.name):
             name = columns.text(sql.Identifier(piece.name))
-            yield f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {piece.sql};"
+            moved = moved_property(entity, piece.name, known)
+            # Until the values are there, the column may be empty.
+            kind = piece.sql if moved is None else piece.sql.removesuffix(REQUIRED)
+            yield f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind};"
+            if moved is not None:
+                yield moved
+            if kind != piece.sql:
+                yield f"ALTER TABLE {table} ALTER COLUMN {name} SET{REQUIRED};"
     for piece in ddl.constraints(entity):
         if piece.name not in known.named("constraint", entity.name):
             name = columns.text(sql.Identifier(piece.name))
             # There is no IF NOT EXISTS for constraints, and a file should be able to run twice.
             yield f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {name}, ADD CONSTRAINT {name} {piece.sql};"
+
+
+# A property that the table kept as an unknown one, by the kind of its new column: its value there, and when
+# that has the right type. What has another one stays where it is, so that a copy names it.
+MOVED: Final[Mapping[Kind, tuple[LiteralString, LiteralString]]] = {
+    Kind.TEXT: ("{value} #>> '{{}}'", "jsonb_typeof({value}) = 'string'"),
+    Kind.NAMED: ("{value} #>> '{{}}'", "jsonb_typeof({value}) = 'string'"),
+    Kind.FLAG: ("({value})::boolean", "jsonb_typeof({value}) = 'boolean'"),
+    Kind.INTEGER: ("({value})::numeric", "jsonb_typeof({value}) = 'number' AND ({value})::text !~ '[.]'"),
+    Kind.NUMBER: ("({value})::float8", "jsonb_typeof({value}) = 'number'"),
+    Kind.INSTANT: ("({value} ->> '$date')::timestamptz", "{value} ? '$date'"),
+    Kind.OBJECT_ID: ("{value} ->> '$oid'", "{value} ? '$oid'"),
+    Kind.DECIMAL: ("({value} ->> '$numberDecimal')::numeric", "{value} ? '$numberDecimal'"),
+    Kind.UUID: (
+        "encode(decode({value} #>> '{{$binary,base64}}', 'base64'), 'hex')::uuid",
+        "{value} #>> '{{$binary,subType}}' = '04'",
+    ),
+    Kind.BYTES: (
+        "decode({value} #>> '{{$binary,base64}}', 'base64')",
+        "{value} #>> '{{$binary,subType}}' = '00'",
+    ),
+    Kind.MAP: ("{value}", "jsonb_typeof({value}) = 'object'"),
+    Kind.LIST: ("{value}", "jsonb_typeof({value}) = 'array'"),
+}
+MOVE: Final = "UPDATE {table} SET {column} = {moved}, {extra} = {extra} - {name} WHERE {right};"
+REQUIRED: Final = " NOT NULL"
+
+
+def moved_property(entity: Entity, name: str, known: ShippedSchema) -> str | None:
+    """Return what moves an unknown property into its new column; ``None`` where the table keeps none.
+
+    Of a nested model, a list with described items and an enumeration with numbers it is a remark.
+    """
+    table = table_of(entity)
+    kept = None if entity.extra is None else table.by_field[entity.extra]
+    column = next((item for item in table.columns if item.name == name), None)
+    if kept is None or kept.name not in known.named("column", entity.name) or column is None:
+        return None
+    shape = entity.shapes.get(column.field)
+    if shape is None or shape.value.kind not in MOVED or shape.value.item is not None:
+        what = f"the property {column.field} of {kept.name}"
+        return f"-- {what} has another form in a column of its own: move it here, if there may be any."
+    value, right = MOVED[shape.value.kind]
+    property_name = sql.Literal(column.field)
+    at = sql.SQL("({} -> {})").format(kept.term(), property_name)
+    move = sql.SQL(MOVE).format(
+        table=table.name,
+        column=column.term(),
+        moved=sql.SQL(value).format(value=at),
+        extra=kept.term(),
+        name=property_name,
+        right=sql.SQL(right).format(value=at),
+    )
+    return columns.text(move)
 
 
 def _displayed(declared: str) -> str:

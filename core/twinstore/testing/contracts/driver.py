@@ -13,6 +13,7 @@ from twinstore.testing.contracts.access_changing import (
     AccessMomentContract,
     AccessRemoveContract,
 )
+from twinstore.testing.contracts.access_extra import AccessExtraContract
 from twinstore.testing.contracts.access_reading import (
     AccessCountContract,
     AccessFindContract,
@@ -75,6 +76,7 @@ class AccessContract(
     AccessUnreadableContract,
     AccessUnitContract,
     AccessTypedContract,
+    AccessExtraContract,
 ):
     """What :class:`~twinstore.access.protocol.Access` does for any entity, whatever its description says."""
 

@@ -532,6 +532,8 @@ class RowExpectation:
         self._check_identity(known, model, row)
         if lossy_map(known, model) is not None:
             raise RefusedError("names of a map would lose a value")
+        if self._entity.extra_problem(model) is not None:
+            raise RefusedError("an unknown property has the name of a known one")
         return model, key
 
     def _wire(

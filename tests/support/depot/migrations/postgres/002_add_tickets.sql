@@ -11,6 +11,7 @@ CREATE TABLE IF NOT EXISTS depot.tickets (
     _price BIGINT NOT NULL,
     hall_place TEXT COLLATE "C",
     _fares JSONB NOT NULL,
+    extra JSONB NOT NULL DEFAULT '{}',
     CONSTRAINT tickets_pkey PRIMARY KEY (number)
 );
 
@@ -34,6 +35,7 @@ CREATE TABLE IF NOT EXISTS depot.stubs (
     batch TEXT COLLATE "C" NOT NULL,
     amount BIGINT NOT NULL,
     checked_at TIMESTAMPTZ(3),
+    others JSONB NOT NULL DEFAULT '{}',
     row_version BIGINT NOT NULL DEFAULT 1,
     CONSTRAINT stubs_pkey PRIMARY KEY (ticket, gate),
     CONSTRAINT stubs_ticket_fkey FOREIGN KEY (ticket) REFERENCES depot.tickets (number) ON DELETE CASCADE
