@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
 
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.types.json import Jsonb
+from pydantic import Field
 
 from tests.support.copies import invoke, write_config
 from tests.support.databases import APP_ROLE
@@ -20,13 +24,33 @@ from twinstore.catalog.conditions import Equals, OneOf
 from twinstore.catalog.entity import Entity, Module
 from twinstore.catalog.indexes import Index
 from twinstore.catalog.keys import text
+from twinstore.catalog.tenancy import Tenancy
 from twinstore.errors import MigrationError
 from twinstore.ledger import LEDGER_MODULE
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import (
+    BinaryUuid,
+    Bytes,
+    DecimalNumber,
+    ExtraProperties,
+    Flag,
+    FreeList,
+    FreeObject,
+    Id,
+    Int64,
+    Number,
+    ObjectIdText,
+    Text,
+    Timestamp,
+    date_object,
+)
+from twinstore.models.typed_objects import binary_object, decimal_object, oid_object
 from twinstore.plugins.modules import built_modules, module_spec
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULER, SCHEDULES, TRIGGERS
 from twinstore.scheduler.catalog_jobs import GRAPH_JOB_EVENTS
 from twinstore.scheduler.module import MODULE
-from twinstore.testing.entities import DEVICES, KIT, NOTES
+from twinstore.testing.entities import DEVICES, KIT, NOTES, Spot
+from twinstore.testing.instants import at
 from twinstore_postgres.mapping.columns import column_name, columns_of
 from twinstore_postgres.schema.comparison import SCHEMA_FILE, describe_schema, wanted_schema
 from twinstore_postgres.schema.ddl import create_table, indexes
@@ -222,6 +246,100 @@ def test_a_new_entity_gets_its_table_and_its_rights(owner: psycopg.Connection[An
     assert proposal.startswith("CREATE TABLE IF NOT EXISTS scheduler.extra (")
     apply(owner, SCHEDULER.name, proposal)
     assert proposed_migration(grown, describe_schema(owner, SCHEDULER.name, APP_ROLE)) is None
+
+
+class Kept(CanonicalModel):
+    """A row that keeps what it does not name."""
+
+    id: Id
+    extra: ExtraProperties = Field(default_factory=dict)
+
+
+class Named(Kept):
+    """The same row, when its properties have become fields."""
+
+    note: Text | None = None
+    paid: Flag | None = None
+    amount: Int64 | None = None
+    width: Number | None = None
+    due_at: Timestamp | None = None
+    owner: ObjectIdText | None = None
+    contract: BinaryUuid | None = None
+    price: DecimalNumber | None = None
+    seal: Bytes | None = None
+    terms: FreeObject | None = None
+    steps: FreeList | None = None
+    spot: Spot | None = None
+    count: Annotated[Int64 | None, Field(alias="a.b")] = None
+
+
+KEPT: Final = Entity(
+    name="kept",
+    singular="row",
+    module="kept",
+    model=Kept,
+    key_parts=(text("id"),),
+    tenancy=Tenancy.none(),
+    group="kept",
+)
+# What a property holds where it has the type of its field, and its column afterwards.
+PROPERTIES: Final[dict[str, tuple[object, object]]] = {
+    "note": ("it's", "it's"),
+    "paid": (True, True),
+    "amount": (2**53 + 1, 2**53 + 1),
+    "width": (1.5, 1.5),
+    "dueAt": (date_object(at(1.001)), at(1.001)),
+    "owner": (oid_object("0" * 24), "0" * 24),
+    "contract": (binary_object(bytes(16), 4), UUID(int=0)),
+    "price": (decimal_object(Decimal("1.50")), Decimal("1.50")),
+    "seal": (binary_object(b"ab"), b"ab"),
+    "terms": ({"a": None}, {"a": None}),
+    "steps": ([1, None], [1, None]),
+    "a.b": (7, 7),
+}
+
+
+def test_a_property_that_becomes_a_field_is_moved_where_it_has_the_type_of_that(
+    owner: psycopg.Connection[Any],
+) -> None:
+    module, grown = (Module(name="kept", entities=(item,)) for item in (KEPT, replace(KEPT, model=Named)))
+    apply(owner, "kept", proposed_migration(module, ()))
+    right = {name: value for name, (value, _) in PROPERTIES.items()}
+    wrong: dict[str, object] = {name: {"$other": [value]} for name, value in right.items()}
+    wrong |= {"amount": 1.5, "terms": [], "seal": binary_object(b"ab", 5)}
+    for key, extra in (("right", {**right, "more": 1}), ("wrong", wrong), ("none", {})):
+        owner.execute("INSERT INTO kept.kept VALUES (%s, %s)", [key, Jsonb(extra)])
+    proposal = proposed_migration(grown, describe_schema(owner, "kept", APP_ROLE))
+    apply(owner, "kept", proposal)
+    apply(owner, "kept", proposal)
+    assert "-- the property spot of extra has another form" in str(proposal)
+    columns = (sql.Identifier(column_name(grown.entities[0], name)) for name in PROPERTIES)
+    query = sql.SQL("SELECT id, extra, {} FROM kept.kept ORDER BY id").format(sql.SQL(", ").join(columns))
+    found = owner.execute(query).fetchall()
+    nothing = [None] * len(PROPERTIES)
+    assert [list(row) for row in found] == [
+        ["none", {}, *nothing],
+        ["right", {"more": 1}, *(value for _, value in PROPERTIES.values())],
+        ["wrong", wrong, *nothing],
+    ]
+    assert proposed_migration(grown, describe_schema(owner, "kept", APP_ROLE)) is None
+
+
+class Required(Kept):
+    """The same row with a property that all have."""
+
+    note: Text
+
+
+def test_a_property_of_every_row_becomes_a_column_that_is_never_null(owner: psycopg.Connection[Any]) -> None:
+    module, grown = (Module(name="kept", entities=(item,)) for item in (KEPT, replace(KEPT, model=Required)))
+    apply(owner, "kept", proposed_migration(module, ()))
+    owner.execute("INSERT INTO kept.kept VALUES ('a', %s)", [Jsonb({"note": "b"})])
+    proposal = proposed_migration(grown, describe_schema(owner, "kept", APP_ROLE))
+    apply(owner, "kept", proposal)
+    assert owner.execute("SELECT id, extra, note FROM kept.kept").fetchall() == [("a", {}, "b")]
+    assert 'column kept.note: text COLLATE "C" NOT NULL' in describe_schema(owner, "kept", APP_ROLE)
+    assert list(contradictions(grown, describe_schema(owner, "kept", APP_ROLE))) == []
 
 
 def test_an_index_is_proposed_as_described() -> None:

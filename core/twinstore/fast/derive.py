@@ -48,6 +48,7 @@ from twinstore.models.collections import Ordered, Ranked, without_repeats
 from twinstore.models.enums import NumberedEnum
 from twinstore.models.fields import (
     FreeObject,
+    KeepsUnknown,
     LowerKeyObject,
     Number,
     Timestamp,
@@ -230,6 +231,8 @@ class Deriver:
         for free, flags in ((FreeObject, 0), (LowerKeyObject, LOWER_KEYS)):
             if (plain, metadata) == annotation_of(free):
                 return self.add(Node(kind=NodeKind.JSON, flags=flags))
+        if any(isinstance(item, KeepsUnknown) for item in metadata):
+            raise UnrecognisedError("keeps unknown properties, of which no program knows the names")
         names, values = (self.value(part, ()) for part in get_args(plain))
         key, item = self.nodes[names.node], self.nodes[values.node]
         if key.kind is not NodeKind.TEXT or names.optional or values.optional:

@@ -284,7 +284,7 @@ def _bare(annotation: object) -> object:
 
 
 def metadata_of(annotation: object) -> Iterator[object]:
-    """Yield what is written beside the type of an annotation."""
+    """Yield the metadata of an annotation."""
     while get_origin(annotation) is Annotated:
         annotation, *metadata = get_args(annotation)
         yield from metadata

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from twinstore.catalog.entity import Entity, Marker
+from twinstore.catalog.entity import Entity, Layout, Marker
 from twinstore.catalog.indexes import EVERYWHERE
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import NO_TENANT, Tenant
@@ -187,4 +187,6 @@ def test_what_lists_may_name_are_the_columns(entity: Entity) -> None:
     of_tables_alone = {item.name for item in entity.derived if item.stores != EVERYWHERE}
     # Nothing compares bytes.
     unqueried = of_tables_alone | {name for name, kind in entity.known.items() if kind is Kind.BYTES}
-    assert set(table_of(entity).by_field) - unqueried == entity.queried | entity.unpathed
+    # The properties that no field names are no column of a payload.
+    unpathed = entity.unpathed if entity.layout is Layout.COLUMNS else frozenset[str]()
+    assert set(table_of(entity).by_field) - unqueried == entity.queried | unpathed

@@ -38,6 +38,7 @@ REASONS: Final = {
     "scheduler.graph_jobs": "functions compute values stored with its rows: type, uuid",
     "scheduler.graph_job_events": "functions compute values stored with its rows: jobUuid, status",
     "kit.devices": "functions compute values stored with its rows: contentDigest, spotCount",
+    "kit.lines": "the field extra of Line keeps unknown properties",
     "kit.tickets": "documents hold its key as their id",
     "kit.stubs": "documents hold its key as their id",
     "kit.wares": "the field id of Ware has the constraint StoredType",

@@ -6,6 +6,7 @@ import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
@@ -75,9 +76,16 @@ class MongoCorruptionWriter(CorruptionWriter):
         stored = (name for row in self.rows(entity) for name in row.values)
         counter = (VERSION,) if entity.versioned else ()
         identity = () if id_parts(entity) else (ID,)
-        return tuple(
+        found = (
             StoredPlace.of(entity, name, fields.get(name, name), special=special.get(name), nests=True)
             for name in dict.fromkeys((*stored, *fields, *identity, *counter))
+        )
+        # Unknown properties are shown in the field that keeps them.
+        return tuple(
+            place
+            if entity.extra is None or place.name in entity.taken_names
+            else replace(place, part=f"{place.part}.{entity.extra}")
+            for place in found
         )
 
     @override

@@ -49,7 +49,7 @@ JOIN: Final = ":"
 
 def stored_names(entity: Entity) -> dict[str, str]:
     """Return the stored name of every field, marker and derived field that a query may name."""
-    names = {name: name for name in entity.shapes}
+    names = {name: name for name in entity.shapes if name != entity.extra}
     names |= {derived.name: f"_{derived.name}" for derived in derived_fields(entity)}
     names |= {item.name: item.name if item.plain else f"_{item.name}" for item in entity.storage}
     names |= {name: f"{ID}.{name}" for name in id_parts(entity)}

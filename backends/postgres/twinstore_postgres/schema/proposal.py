@@ -235,7 +235,7 @@ def moved_property(entity: Entity, name: str, known: ShippedSchema) -> str | Non
     shape = entity.shapes.get(column.field)
     if shape is None or shape.value.kind not in MOVED or shape.value.item is not None:
         what = f"the property {column.field} of {kept.name}"
-        return f"-- {what} has another form in a column of its own: move it here, if there may be any."
+        return f"-- {what} has another form in a separate column: move it here, if there may be any."
     value, right = MOVED[shape.value.kind]
     property_name = sql.Literal(column.field)
     at = sql.SQL("({} -> {})").format(kept.term(), property_name)

@@ -326,10 +326,15 @@ class AppliedCorruption:
         if entity.own_id is not None and member("doc", entity.own_id) in paths:
             # Under another name it leaves its place to an id that the server makes.
             paths = (*paths, member("doc", "_id"))
+        kept = None if entity.extra is None else member("doc", entity.extra)
+        if kept is not None:
+            # What no field names is shown in the field that keeps it.
+            paths = (*paths, *(kept + path.removeprefix("doc") for path in paths if path.startswith("doc.")))
         # An id that followed from the content does so no more, and becomes a part of it.
         also = () if entity.derived_key is None else tuple(member("doc", name) for name in entity.key)
         named = {REMARK.sub("", path) for path in lines[0]["paths"]} - (WHOLE - set(paths))
-        if not any(lies_in(place, paths) for place in named):
+        # The first property brings the field with it.
+        if kept not in named and not any(lies_in(place, paths) for place in named):
             return f"the field is not named: {', '.join(lines[0]['paths'])}"
         wrong = sorted(place for place in named if not lies_in(place, (*paths, *also)))
         return f"other fields are named: {', '.join(wrong)}" if wrong else ""
