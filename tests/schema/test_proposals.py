@@ -307,6 +307,11 @@ def test_a_property_that_becomes_a_field_is_moved_where_it_has_the_type_of_that(
     right = {name: value for name, (value, _) in PROPERTIES.items()}
     wrong: dict[str, object] = {name: {"$other": [value]} for name, value in right.items()}
     wrong |= {"amount": 1.5, "terms": [], "seal": binary_object(b"ab", 5)}
+    wrong |= {
+        "owner": {"$oid": "0" * 24, "more": 1},
+        "price": {"$numberDecimal": "NaN"},
+        "dueAt": {"$date": 1},
+    }
     for key, extra in (("right", {**right, "more": 1}), ("wrong", wrong), ("none", {})):
         owner.execute("INSERT INTO kept.kept VALUES (%s, %s)", [key, Jsonb(extra)])
     proposal = proposed_migration(grown, describe_schema(owner, "kept", APP_ROLE))

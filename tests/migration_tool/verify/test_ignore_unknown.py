@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tests.support.copies import Answer, MemoryPair, fill, invoke, memory_pair
+from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import RUNS
+from twinstore.testing.entities import KIT, NOTES, TICKETS
+from twinstore_backfill.ignored import check_ignored, ignored_paths, top_names
 from twinstore_backfill.outcome import Exit
 from twinstore_memory.rows import store_unchecked, stored_rows
 
@@ -133,3 +136,12 @@ def test_nothing_that_a_model_keeps_can_be_dropped(path: str, problem: str, run:
     for name in ("plan", "copy", "verify"):
         answer = run(name, "--ignore-unknown", path)
         assert (answer.code, problem in json.dumps(answer.json)) == (Exit.USAGE, True), answer
+
+
+def test_an_entity_that_keeps_unknown_properties_has_none_to_drop() -> None:
+    with pytest.raises(ValidationError, match=r"tickets keeps unknown properties, in extra"):
+        check_ignored(ignored_paths(["tickets._rev"], {}), KIT.entities)
+    for_all = ignored_paths(["*.__v2"], {})
+    check_ignored(for_all, KIT.entities)
+    assert top_names(for_all, TICKETS) == frozenset()
+    assert top_names(for_all, NOTES) == {"__v2"}

@@ -65,8 +65,9 @@ def ignored_path(text: str, reason: str | None = None) -> IgnoredPath:
 
 
 def of_entity(ignored: Sequence[IgnoredPath], entity: Entity) -> tuple[IgnoredPath, ...]:
-    """Return the paths of one entity."""
-    return tuple(item for item in ignored if item.entity in {ALL_ENTITIES, entity.name})
+    """Return the paths of one entity; one that keeps unknown properties has none of all entities."""
+    names = {entity.name} if entity.extra is not None else {ALL_ENTITIES, entity.name}
+    return tuple(item for item in ignored if item.entity in names)
 
 
 def top_names(ignored: Sequence[IgnoredPath], entity: Entity, *, with_reason: bool = False) -> frozenset[str]:
@@ -103,6 +104,11 @@ def _check_unknown(item: IgnoredPath, entity: Entity, model: type[BaseModel], pa
     name, *rest = path
     shape = next((shape for shape in shapes_of(model) if shape.wire == name), None)
     if shape is None:
+        if item.entity == entity.name and entity.extra is not None and path == item.path:
+            raise ValidationError(
+                f"--ignore-unknown {item.text}: {entity.name} keeps unknown properties, in {entity.extra}, "
+                "so a copy drops none."
+            )
         if rest:
             raise ValidationError(
                 f"--ignore-unknown {item.text}: all of {name!r} is unknown; name it without what is below."

@@ -45,9 +45,8 @@ def one(
     condition = place_of(codec, scope, key)
     with context.reading(entity, key):
         found = context.collection(entity).find_one(condition, session=context.session, collation=SIMPLE)
-    return next(
-        iter(without_orphans(context, entity, scope, [] if found is None else [converted(found)])), None
-    )
+    shown = [] if found is None else without_orphans(context, entity, scope, [converted(found)])
+    return shown[0] if shown else None
 
 
 def many(

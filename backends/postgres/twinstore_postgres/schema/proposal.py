@@ -198,23 +198,24 @@ def _additions(entity: Entity, known: ShippedSchema) -> Iterator[str]:
 
 # A property that the table kept as an unknown one, by the kind of its new column: its value there, and when
 # that has the right type. What has another one stays where it is, so that a copy names it.
+# An object with other names beside this one is no value of the type.
+ONE_NAME: Final = "{{value}} = jsonb_build_object('{0}', {{value}} -> '{0}') AND {{value}} ->> '{0}' ~ '{1}'"
+BINARY: Final = "decode({value} #>> '{{$binary,base64}}', 'base64')"
+BINARY_ONLY: Final = (
+    "{{value}} = jsonb_build_object('$binary', jsonb_build_object("
+    "'base64', {{value}} #> '{{{{$binary,base64}}}}', 'subType', '{}'))"
+)
 MOVED: Final[Mapping[Kind, tuple[LiteralString, LiteralString]]] = {
     Kind.TEXT: ("{value} #>> '{{}}'", "jsonb_typeof({value}) = 'string'"),
     Kind.NAMED: ("{value} #>> '{{}}'", "jsonb_typeof({value}) = 'string'"),
     Kind.FLAG: ("({value})::boolean", "jsonb_typeof({value}) = 'boolean'"),
     Kind.INTEGER: ("({value})::numeric", "jsonb_typeof({value}) = 'number' AND ({value})::text !~ '[.]'"),
     Kind.NUMBER: ("({value})::float8", "jsonb_typeof({value}) = 'number'"),
-    Kind.INSTANT: ("({value} ->> '$date')::timestamptz", "{value} ? '$date'"),
-    Kind.OBJECT_ID: ("{value} ->> '$oid'", "{value} ? '$oid'"),
-    Kind.DECIMAL: ("({value} ->> '$numberDecimal')::numeric", "{value} ? '$numberDecimal'"),
-    Kind.UUID: (
-        "encode(decode({value} #>> '{{$binary,base64}}', 'base64'), 'hex')::uuid",
-        "{value} #>> '{{$binary,subType}}' = '04'",
-    ),
-    Kind.BYTES: (
-        "decode({value} #>> '{{$binary,base64}}', 'base64')",
-        "{value} #>> '{{$binary,subType}}' = '00'",
-    ),
+    Kind.INSTANT: ("({value} ->> '$date')::timestamptz", ONE_NAME.format("$date", "^[0-9-]{{10}}T")),
+    Kind.OBJECT_ID: ("{value} ->> '$oid'", ONE_NAME.format("$oid", "^[0-9a-f]{{24}}$")),
+    Kind.DECIMAL: ("({value} ->> '$numberDecimal')::numeric", ONE_NAME.format("$numberDecimal", "[0-9]$")),
+    Kind.UUID: (f"encode({BINARY}, 'hex')::uuid", BINARY_ONLY.format("04")),
+    Kind.BYTES: (BINARY, BINARY_ONLY.format("00")),
     Kind.MAP: ("{value}", "jsonb_typeof({value}) = 'object'"),
     Kind.LIST: ("{value}", "jsonb_typeof({value}) = 'array'"),
 }
@@ -233,7 +234,9 @@ def moved_property(entity: Entity, name: str, known: ShippedSchema) -> str | Non
     if kept is None or kept.name not in known.named("column", entity.name) or column is None:
         return None
     shape = entity.shapes.get(column.field)
-    if shape is None or shape.value.kind not in MOVED or shape.value.item is not None:
+    if shape is None:
+        return None
+    if shape.value.kind not in MOVED or shape.value.item is not None:
         what = f"the property {column.field} of {kept.name}"
         return f"-- {what} has another form in a separate column: move it here, if there may be any."
     value, right = MOVED[shape.value.kind]
