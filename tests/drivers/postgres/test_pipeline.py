@@ -25,6 +25,7 @@ from twinstore_postgres.connection.cursors import OwnCursor
 from twinstore_postgres.connection.deadlines import TimedConnection
 from twinstore_postgres.connection.pipeline import OwnConnection, numbered
 from twinstore_postgres.connection.pool import RecordedConnection
+from twinstore_postgres.connection.transaction import READING, STEP, UNIT
 from twinstore_postgres.mapping.codec import Unprepared
 
 if TYPE_CHECKING:
@@ -180,6 +181,17 @@ def test_a_connection_keeps_so_many_statements_prepared_and_no_more(
     assert one(connection, PREPARED) == 3
     told = connection.execute_batch([(b"SELECT %d" % (number % 6), ()) for number in range(20)])
     assert [result.first for result in told] == [(number % 6,) for number in range(20)]
+
+
+@pytest.mark.parametrize("begin", [STEP, READING, *UNIT.values()])
+def test_a_transaction_begins_where_no_other_statement_can_be_prepared(
+    begin: bytes, connection: OwnConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "MOST_PREPARED", 1)
+    assert one(connection, COUNT) == 0
+    connection.execute_batch([(b"SELECT 1", ())], [(begin, ())])
+    assert one(connection, b"SHOW transaction_isolation") in {"repeatable read", "read committed"}
+    connection.rollback()
 
 
 def test_a_value_that_cannot_be_written_is_met_before_anything_is_sent(connection: OwnConnection) -> None:

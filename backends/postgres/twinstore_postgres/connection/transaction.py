@@ -45,12 +45,13 @@ SET_TENANT: Final = b"SELECT set_config('app.tenant_id', %s, true)"
 # A step of a repository locks its row and then reads what is committed by now, so it waits and goes on where
 # a snapshot would only let it fail. A caller reads, decides and writes in several calls without locks: only a
 # snapshot makes the server refuse a write that rests on what others have changed meanwhile.
-# Neither begin nor end is prepared: there is no plan to keep, and looking for one costs more than parsing.
+# Neither begin nor end is prepared: there is no plan to keep, and looking for one costs more than parsing. To
+# make room for a prepared one, the server would forget another before it, and then refuse the isolation.
 STEP: Final = Unprepared(b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 READING: Final = Unprepared(b"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
 UNIT: Final = {
-    False: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
-    True: b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    False: Unprepared(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"),
+    True: Unprepared(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
 }
 END: Final = ((Unprepared(b"COMMIT"), ()),)
 
