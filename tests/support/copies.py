@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID, uuid4
 
+from tests.support import executed
 from twinstore.catalog.entity import CopyPolicy, Entity
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
@@ -371,8 +373,13 @@ def peak(arguments: list[str], expected: Exit) -> int:
     """Run a command to its end; return the most memory that it and its children had of their own."""
     sizes = [0]
     ended = Event()
+    # To note what it executes for the map of the tests would take memory too.
+    environ = {name: value for name, value in os.environ.items() if name != executed.SETTINGS}
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environ,
     ) as command:
 
         def poll() -> None:
