@@ -50,9 +50,8 @@ def extra_of(factory: RowFactory[CanonicalModel]) -> str:
 
 def name_of(value: object) -> str:
     """Return the name of a case."""
-    return cast(
-        "str", value.entity.name if isinstance(value, RowFactory) else getattr(value, "__name__", value)
-    )
+    factory = cast("RowFactory[CanonicalModel]", value)
+    return factory.entity.name if isinstance(value, RowFactory) else getattr(value, "__name__", "")
 
 
 each_factory = pytest.mark.parametrize("factory", [TICKET, STUB, CRATE], ids=name_of)
