@@ -34,6 +34,7 @@ from hypothesis import strategies as st
 from tests.support.free_lists import MIXED, Mixed
 from tests.unit.fast.hand_made import native_library
 from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import DocumentDecodeError
 from twinstore.fast import digests
 from twinstore.models import json_text
@@ -54,6 +55,7 @@ from twinstore.models.typed_objects import (
 )
 from twinstore.scheduler.catalog import EXECUTION_LOGS
 from twinstore.scheduler.execution_logs import ExecutionLogEntry
+from twinstore.testing.datasets import NOTE, PLACE, WARE, Dataset
 from twinstore.testing.drawing import models
 from twinstore_backfill.verify.expected import Expected, Refused, RowExpectation
 from twinstore_mongo.bulk.digests import digest_form
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
 CODEC = codec_of(EXECUTION_LOGS)
 FORM = StoredForm.of(EXECUTION_LOGS)
 OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+DATASET = Dataset(Tenant("acme"), "batch")
 TEXT = "2025-10-26T14:05:00.120+00:00"
 WHEN = datetime(2025, 10, 26, 14, 5, 0, 120_000, tzinfo=UTC)
 AT: JsonObject = {"$date": TEXT}
@@ -633,3 +636,27 @@ def test_any_value_is_the_same_in_a_large_text(value: object) -> None:
     found = json_text.loads(large(text))
     assert isinstance(found, dict)
     assert same(found["value"], orjson.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (1, True, False),
+        ([0], [False], False),
+        ({"a": {"b": 1}}, {"a": {"b": True}}, False),
+        (1.5, 1.5, True),
+        (Int64(7), 7, True),
+        (None, None, True),
+        ([1, "a"], [1, "a"], True),
+    ],
+)
+def test_models_are_equal_where_their_json_is(one: object, other: object, *, same: bool) -> None:
+    first, second = (NOTE.row(DATASET, 1, extra={"a": value}).model for value in (one, other))
+    assert (first == second) is same
+    assert (CanonicalJsonSerializer.serialize(first) == CanonicalJsonSerializer.serialize(second)) is same
+    assert hash(PLACE.row(DATASET, 1).model) == hash(PLACE.row(DATASET, 1).model)
+
+
+def test_models_of_decimals_are_equal_where_their_scale_is() -> None:
+    prices = [WARE.row(DATASET, 1, price=Decimal(text)).model for text in ("1.0", "1.00", "1.0")]
+    assert prices[0] == prices[2] != prices[1]

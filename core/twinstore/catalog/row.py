@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Generic, cast
+from typing import Final, Generic
 
-from typing_extensions import TypeVar, override
+from typing_extensions import TypeVar
 
 from twinstore.models.canonical import CanonicalJsonSerializer, CanonicalModel
-from twinstore.models.shapes import has_decimals
 
 __all__ = ["NO_STORAGE", "Row"]
 
@@ -22,22 +21,12 @@ NO_STORAGE: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Generic[M_co]):  # noqa: PLW1641  # its hash is that of its fields, which are equal where it is
+class Row(Generic[M_co]):
     """A model with its storage markers; absent markers are omitted."""
 
     model: M_co
     storage: Mapping[str, object] = field(default_factory=lambda: NO_STORAGE)
     _content: bytes | None = field(default=None, init=False, repr=False, compare=False)
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        """Whether both hold the same, down to the scale of a decimal: 1.0 and 1.00 are equal in Python."""
-        if not isinstance(other, Row):
-            return False
-        row = cast("Row", other)
-        if self.model != row.model or self.storage != row.storage:
-            return False
-        return not has_decimals(type(self.model)) or self.content == row.content
 
     @property
     def content(self) -> bytes:

@@ -5,6 +5,7 @@ Every wire form is written and read here: by the drivers, the backfill, the pari
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import cache, cached_property
 from hashlib import sha256
 from json import JSONDecoder
@@ -26,7 +27,7 @@ __all__ = ["CanonicalJsonSerializer", "CanonicalModel", "content_digest", "decod
 
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pydantic._internal._model_construction import ModelMetaclass  # it has no public name
     from pydantic_core import ErrorDetails, SchemaSerializer, SchemaValidator
@@ -49,7 +50,7 @@ MANY_PROBLEMS: Final = 1000
 FIRST_VALUE: Final = JSONDecoder()
 
 
-class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
+class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):  # noqa: PLW1641  # frozen, so pydantic adds a hash
     """Base of every entity and nested object: frozen, closed, camelCase on the wire.
 
     Python names are snake_case; wire names come from aliases; both are accepted on input. The order of the
@@ -106,6 +107,15 @@ class CanonicalModel(BaseModel, metaclass=FrozenMetaclass):
                 f"{cls.__name__}.rules leaves out rules of a base class; begin it with *Base.rules"
             )
         check_fields(cls, cls.rules)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same wire form, also where Python calls different values equal."""
+        # Of other types it is not implemented here, but perhaps there.
+        found = super().__eq__(other)
+        if found is not True:
+            return found
+        return are_same(values_of(self), values_of(cast("CanonicalModel", other)))
 
     def evolve(self, /, **changes: object) -> Self:
         """Return a copy with some fields (Python names) changed, validated like a new model."""
@@ -185,6 +195,22 @@ def schema_validator(model: type[CanonicalModel]) -> SchemaValidator:
 def schema_serializer(model: type[CanonicalModel]) -> SchemaSerializer:
     """Return what makes a wire form of a model."""
     return TypeAdapter(model).serializer
+
+
+def are_same(one: object, other: object) -> bool:
+    """Whether two values that Python calls equal are the same in JSON: to Python 1 and true are equal."""
+    if isinstance(one, dict):
+        members, others = (cast("Mapping[str, object]", value) for value in (one, other))
+        return all(are_same(value, others[name]) for name, value in members.items())
+    if isinstance(one, list | tuple):
+        return all(map(are_same, *(cast("Sequence[object]", value) for value in (one, other))))
+    if isinstance(one, float | Decimal):
+        # Of decimals the scale counts.
+        return type(one) is type(other) and str(one) == str(other)
+    if isinstance(one, int):
+        # A driver may have its own class for integers of 64 bits.
+        return isinstance(other, int) and isinstance(one, bool) is isinstance(other, bool)
+    return True
 
 
 def values_of(model: CanonicalModel) -> Mapping[str, object]:

@@ -86,6 +86,19 @@ class AccessExtraContract(AccessCases):
             key = factory.entity.key_of(row.model, row.storage)
             assert workspace.access.find(factory.entity, workspace.dataset.owner, [key]) == (changed,)
 
+    @each_factory
+    @pytest.mark.parametrize("write", [put, change], ids=name_of)
+    def test_values_that_python_calls_equal_replace_each_other(
+        self, workspace: AccessWorkspace, factory: RowFactory[CanonicalModel], write: Write
+    ) -> None:
+        (row,) = factory.fill(workspace.access, workspace.dataset, 1)
+        for value in (1, True, 1.0, 1, [0], [False]):
+            changed = Row(row.model.evolve(**{extra_of(factory): {"a": value}}), row.storage)
+            write(workspace.access, factory.entity, workspace.dataset.owner, changed)
+            found = workspace.get(factory, workspace.dataset)
+            assert found is not None
+            assert found.content == changed.content
+
     @pytest.mark.parametrize(
         ("factory", "sets"), [(TICKET, {"amount": 78}), (STUB, {"amount": 78}), (CRATE, {"maker": "7" * 24})]
     )

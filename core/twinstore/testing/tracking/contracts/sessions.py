@@ -93,6 +93,13 @@ class SessionRepositoryContract(TrackingCases):
             assert sessions.update(stored) is True
             assert sessions.get(stored.session_id) == stored
 
+    def test_an_update_stores_a_value_that_python_calls_equal(self, workspace: TrackingWorkspace) -> None:
+        stored = workspace.session(metadata={"a": 1})
+        for value in (True, 1):
+            workspace.storage.tracking_sessions.update(stored.evolve(metadata={"a": value}))
+            found = workspace.storage.tracking_sessions.get_required(stored.session_id)
+            assert repr(found.metadata) == repr({"a": value})
+
     def test_an_update_changes_nothing_that_other_methods_decide(self, workspace: TrackingWorkspace) -> None:
         stored, sessions = workspace.session(), workspace.storage.tracking_sessions
         changes: dict[str, object] = {
