@@ -333,10 +333,11 @@ class AppliedCorruption:
         # An id that followed from the content does so no more, and becomes a part of it.
         also = () if entity.derived_key is None else tuple(member("doc", name) for name in entity.key)
         named = {REMARK.sub("", path) for path in lines[0]["paths"]} - (WHOLE - set(paths))
-        # The first property brings the field with it.
-        if kept not in named and not any(lies_in(place, paths) for place in named):
+        # The first unknown property brings the field that keeps it, and the last one takes it away.
+        whole = named & {kept}
+        if not whole and not any(lies_in(place, paths) for place in named):
             return f"the field is not named: {', '.join(lines[0]['paths'])}"
-        wrong = sorted(place for place in named if not lies_in(place, (*paths, *also)))
+        wrong = sorted(place for place in named - whole if not lies_in(place, (*paths, *also)))
         return f"other fields are named: {', '.join(wrong)}" if wrong else ""
 
 
