@@ -200,10 +200,10 @@ def schema_serializer(model: type[CanonicalModel]) -> SchemaSerializer:
 def are_same(one: object, other: object) -> bool:
     """Whether two values that Python calls equal are the same in JSON: to Python 1 and true are equal."""
     if isinstance(one, dict):
-        members, others = (cast("Mapping[str, object]", value) for value in (one, other))
+        members, others = cast("Mapping[str, object]", one), cast("Mapping[str, object]", other)
         return all(are_same(value, others[name]) for name, value in members.items())
     if isinstance(one, list | tuple):
-        return all(map(are_same, *(cast("Sequence[object]", value) for value in (one, other))))
+        return all(map(are_same, cast("Sequence[object]", one), cast("Sequence[object]", other)))
     if isinstance(one, float | Decimal):
         # Of decimals the scale counts.
         return type(one) is type(other) and str(one) == str(other)
