@@ -16,9 +16,14 @@ from tests.unit.fast.hand_made import native_library
 from tests.unit.fast.lines import line_of, row_of, scan_in_memory, values_of
 from tests.unit.fast.scanned import is_plain
 from tests.unit.fast.test_copy_rows import check, expected, sent, written
+from twinstore.catalog.entity import Entity, Layout
+from twinstore.catalog.keys import binary_uuid
+from twinstore.catalog.tenancy import Tenancy
 from twinstore.fast import digests
 from twinstore.fast.program import Program, program_of
 from twinstore.fast.records import copy_field
+from twinstore.models.canonical import CanonicalModel
+from twinstore.models.fields import BinaryUuid, Bytes, DecimalNumber, ObjectIdText
 from twinstore.testing.typed_entities import STAMPS, WARES
 from twinstore_mongo.bulk.digests import digest_form as document_data
 from twinstore_mongo.bulk.records import native_documents
@@ -33,7 +38,6 @@ from twinstore_postgres.mapping.table import table_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twinstore.catalog.entity import Entity
 
 Document = dict[str, Any]
 MOST: Final = 10**34 - 1
@@ -271,6 +275,43 @@ def test_lines_that_no_copy_writes_are_not_shown(column: str, text: str) -> None
     assert digests.render_line(native, form, line_of(values)) is not None
     values[[part.column for part in scan.parts].index(column)] = text
     assert digests.render_line(native, form, line_of(values)) is None
+
+
+class Box(CanonicalModel):
+    """A row that a table holds as one document, some of its fields next to it too."""
+
+    id: BinaryUuid
+    owner: ObjectIdText
+    price: DecimalNumber
+    seal: Bytes | None = None
+
+
+BOXES: Final = Entity(
+    name="boxes",
+    singular="box",
+    module="kit",
+    model=Box,
+    key_parts=(binary_uuid("id"),),
+    tenancy=Tenancy.none(),
+    group="kit",
+    layout=Layout.PAYLOAD,
+    beside=("id", "owner", "price"),
+)
+
+
+def test_a_table_that_holds_the_model_in_one_column_has_their_texts_there() -> None:
+    rng = Random(6)  # not for secrets
+    for _ in range(20):
+        one = typed(rng)
+        raw = bson.encode(
+            {"_id": one["uuid"], "owner": one["id"], "price": one["decimal"], "seal": one["bytes"]}
+        )
+        assert written(BOXES, raw) == expected(BOXES, raw)
+        assert check(BOXES, sent(BOXES, raw))
+        fields = list(fields_of(sent(BOXES, raw)))
+        # A column that names another key than the payload.
+        fields[0] = bytes(16)
+        assert not check(BOXES, len(fields).to_bytes(2, "big") + b"".join(map(copy_field, fields)))
 
 
 def test_columns_of_another_type_are_compared_row_by_row() -> None:
