@@ -63,11 +63,6 @@ static int add_flag(Buffer *out, u8 value) {
   return value <= 1 && add_field(out, &value, 1);
 }
 
-static int hex(u8 byte) {
-  if (byte >= '0' && byte <= '9') return byte - '0';
-  return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
-}
-
 static int add_uuid(Buffer *out, const u8 *text, u32 size) {
   u8 bytes[UUID_BYTES];
   return uuid_bytes((Text){text, size}, bytes) && add_field(out, bytes, UUID_BYTES);
@@ -134,7 +129,7 @@ static i32 escaped_point(const Json *json, const u8 *at) {
   i32 point = 0;
   if (json->end - at < 4) return -1;
   for (int i = 0; i < 4; i++) {
-    int digit = hex(at[i]);
+    int digit = hex_digit(at[i]);
     if (digit < 0) return -1;
     point = point << 4 | digit;
   }

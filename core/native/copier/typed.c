@@ -22,7 +22,7 @@ static void hex_text(const u8 *bytes, u32 count, u8 *text) {
   }
 }
 
-static int hex_digit(u8 byte) {
+int hex_digit(u8 byte) {
   if (byte >= '0' && byte <= '9') return byte - '0';
   return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
 }

@@ -20,6 +20,8 @@ int typed_text(const Node *node, const Element *element, Buffer *out);
 u8 typed_value(const Node *node, Text text, Buffer *out);
 u8 bson_add_binary(Buffer *out, u8 subtype, const u8 *bytes, u32 size);
 
+// The number of a lower-case digit, -1 for any other byte.
+int hex_digit(u8 byte);
 void uuid_text(const u8 *bytes, u8 text[UUID_TEXT]);
 int uuid_bytes(Text text, u8 bytes[UUID_BYTES]);
 // How many bytes a text in standard base64 stands for, -1 for what no encoder writes; and adds them.

@@ -125,7 +125,7 @@ static int half_byte(u8 digit) {
   return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-// In the form that the server calls hex; what it stands for is put where the line had been unescaped.
+// The server writes them as digits, unless it is told to escape them.
 static int show_bytes(Work *work, Span value) {
   Buffer *bytes = &work->bytes;
   if (value.size < 2 || value.size % 2 || memcmp(value.bytes, "\\x", 2)) return 0;
