@@ -77,7 +77,8 @@ static u8 read_numeric(Buffer *out, const Node *node, const CopyField *field) {
   if (field->size < NUMERIC_HEAD) return 0;
   i32 count = read_be16(field->bytes), weight = (int16_t)read_be16(field->bytes + 2);
   u32 sign = read_be16(field->bytes + 4), scale = read_be16(field->bytes + 6);
-  if (field->size != NUMERIC_HEAD + 2 * (u32)count || scale > MOST_DIGITS || (sign && sign != NUMERIC_NEGATIVE)) return 0;
+  if (field->size != NUMERIC_HEAD + 2 * (u32)count || scale > MOST_DIGITS) return 0;
+  if (sign && sign != NUMERIC_NEGATIVE) return 0;
   i32 last = weight + 1 + (i32)((scale + NUMERIC_GROUP - 1) / NUMERIC_GROUP);
   if (weight >= MOST_GROUPS / 2 || weight < -MOST_GROUPS / 2 || count > (last < 0 ? 0 : last)) return 0;
   u32 at = add_groups(field, 0, weight + 1, count, text, 1);
