@@ -3,6 +3,7 @@
 #include "copier/cron.h"
 #include "copier/judging.h"
 #include "copier/text.h"
+#include "copier/typed.h"
 
 // Doubles have every whole number up to here.
 #define MOST_EXACT ((i64)1 << 53)
@@ -175,6 +176,13 @@ static int check_number(const Element *element, Value *value, Buffer *out) {
   return json_number(out, value->real);
 }
 
+static int check_typed(const Node *node, const Element *element, Buffer *out) {
+  buffer_add_byte(out, '"');
+  if (!typed_text(node, element, out)) return 0;
+  buffer_add_byte(out, '"');
+  return 1;
+}
+
 static int check_nested(Checker *checker, const Node *node, const Element *element, Value *value, Buffer *out) {
   switch (node->kind) {
     case NODE_OBJECT: return check_object(checker, node, element, value, out);
@@ -187,6 +195,8 @@ static int check_nested(Checker *checker, const Node *node, const Element *eleme
 int check_value(Checker *checker, u32 number, const Element *element, Value *value, Buffer *out) {
   const Node *node = &checker->program->nodes[number];
   value->present = 1;
+  // No description has one in a map.
+  if (is_typed(node)) return out && !checker->maps && check_typed(node, element, out);
   switch (node->kind) {
     case NODE_TEXT: return check_text(node, element, value, out);
     case NODE_ENUM:

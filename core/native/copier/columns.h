@@ -24,6 +24,8 @@ typedef enum {
   COLUMN_UUID,
   COLUMN_ENUM,    // stored as the members say: a number or a text
   COLUMN_PAYLOAD, // JSONB of the whole model
+  COLUMN_NUMERIC,
+  COLUMN_BYTEA,
   COLUMN_KINDS,
 } ColumnKind;
 
@@ -72,6 +74,10 @@ static inline void write_be64(u8 *at, u64 value) {
 
 // Milliseconds from 1970 to 2000, where instants of the server begin.
 #define SERVER_EPOCH 946684800000LL
+// Of a numeric: the bytes before its groups of four digits, and what its sign is.
+#define NUMERIC_HEAD 8
+#define NUMERIC_GROUP 4
+#define NUMERIC_NEGATIVE 0x4000
 // The types of the items of arrays, as the catalog of the server numbers them.
 enum { OID_TEXT = 25, OID_INT4 = 23, OID_INT8 = 20 };
 

@@ -5,12 +5,11 @@
 #include "copier/columns.h"
 #include "copier/packed.h"
 #include "copier/text.h"
+#include "copier/typed.h"
 
 // The head of an array of one dimension: dimensions, whether there are nulls, type, items, first index.
 #define ARRAY_HEAD 20
 #define EMPTY_HEAD 12
-#define UUID_TEXT 36
-#define UUID_BYTES 16
 
 // Adds a field of some bytes and answers where they belong; NULL where there is no memory.
 static inline u8 *field(Buffer *out, u32 size) {
@@ -64,26 +63,51 @@ static int add_flag(Buffer *out, u8 value) {
   return value <= 1 && add_field(out, &value, 1);
 }
 
-static int hex(u8 byte) {
-  if (byte >= '0' && byte <= '9') return byte - '0';
-  return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
-}
-
 static int add_uuid(Buffer *out, const u8 *text, u32 size) {
   u8 bytes[UUID_BYTES];
-  u32 count = 0;
-  if (size != UUID_TEXT) return 0;
-  for (u32 i = 0; i < size;) {
-    if (i == 8 || i == 13 || i == 18 || i == 23) {
-      if (text[i++] != '-') return 0;
-      continue;
-    }
-    int high = hex(text[i]), low = hex(text[i + 1]);
-    if (high < 0 || low < 0) return 0;
-    bytes[count++] = (u8)(high << 4 | low);
-    i += 2;
+  return uuid_bytes((Text){text, size}, bytes) && add_field(out, bytes, UUID_BYTES);
+}
+
+static int add_bytea(Buffer *out, const u8 *text, u32 size) {
+  i64 bytes = base64_size((Text){text, size});
+  if (bytes < 0) return 0;
+  if (!field(out, 0)) return out->failed;
+  write_be32(out->bytes + out->size - 4, (u32)bytes);
+  return base64_bytes((Text){text, size}, out) || out->failed;
+}
+
+// The group of four digits at a place, of which `lacking` are not written in front of the first.
+static u32 numeric_group(const u8 *text, u32 whole, u32 size, u32 group, u32 lacking) {
+  u32 value = 0;
+  for (u32 digit = group * NUMERIC_GROUP; digit < (group + 1) * NUMERIC_GROUP; digit++) {
+    u32 at = digit - lacking + (digit >= whole + lacking);
+    value = value * 10 + (digit < lacking || at >= size ? 0 : (u32)text[at] - '0');
   }
-  return count == UUID_BYTES && add_field(out, bytes, UUID_BYTES);
+  return value;
+}
+
+// A decimal as the server has it: groups of four digits around the point, without zeros at either end.
+static int add_numeric(Buffer *out, const u8 *text, u32 size) {
+  u32 negative = size && *text == '-' ? NUMERIC_NEGATIVE : 0;
+  text += negative != 0;
+  size -= negative != 0;
+  const u8 *point = memchr(text, '.', size);
+  u32 whole = point ? (u32)(point - text) : size, scale = point ? size - whole - 1 : 0;
+  u32 before = (whole + NUMERIC_GROUP - 1) / NUMERIC_GROUP, lacking = before * NUMERIC_GROUP - whole;
+  u32 first = 0, last = before + (scale + NUMERIC_GROUP - 1) / NUMERIC_GROUP;
+  if (!size || size > 2 * MOST_DIGITS) return 0;
+  while (first < last && !numeric_group(text, whole, size, first, lacking)) first++;
+  while (first < last && !numeric_group(text, whole, size, last - 1, lacking)) last--;
+  u32 weight = first == last ? 0 : before - first - 1; // below zero behind the point
+  u32 numbers[4] = {last - first, weight, negative, scale};
+  u8 *at = field(out, NUMERIC_HEAD + 2 * (last - first));
+  if (!at) return out->failed;
+  for (u32 index = 0; index < 4 + last - first; index++) {
+    u32 number = index < 4 ? numbers[index] : numeric_group(text, whole, size, first + index - 4, lacking);
+    *at++ = (u8)(number >> 8);
+    *at++ = (u8)number;
+  }
+  return 1;
 }
 
 static int add_jsonb(Buffer *out, const u8 *json, u32 size) {
@@ -105,7 +129,7 @@ static i32 escaped_point(const Json *json, const u8 *at) {
   i32 point = 0;
   if (json->end - at < 4) return -1;
   for (int i = 0; i < 4; i++) {
-    int digit = hex(at[i]);
+    int digit = hex_digit(at[i]);
     if (digit < 0) return -1;
     point = point << 4 | digit;
   }
@@ -240,7 +264,7 @@ static const u8 tags[COLUMN_KINDS] = {
     [COLUMN_INT8] = TAG_INT,    [COLUMN_JSONB] = TAG_JSON,  [COLUMN_TIMESTAMPTZ] = TAG_INSTANT,
     [COLUMN_BOOL] = TAG_FLAG,   [COLUMN_TEXTS] = TAG_JSON,  [COLUMN_INT4S] = TAG_JSON,
     [COLUMN_INT8S] = TAG_JSON,  [COLUMN_UUID] = TAG_TEXT,   [COLUMN_FLOAT8] = TAG_NUMBER,
-    [COLUMN_ENUM] = TAG_ENUM,
+    [COLUMN_ENUM] = TAG_ENUM,   [COLUMN_NUMERIC] = TAG_TEXT, [COLUMN_BYTEA] = TAG_TEXT,
 };
 
 // 0 where the column does not hold the value.
@@ -263,6 +287,8 @@ static int add_value(const Column *column, Buffer *out, const Packed *value) {
   case COLUMN_INT8S: return add_array(out, value->bytes, value->size, OID_INT8);
   case COLUMN_FLOAT8: return add_be64(out, (u64)read_i64(value->bytes));
   case COLUMN_UUID: return add_uuid(out, value->bytes, value->size);
+  case COLUMN_NUMERIC: return add_numeric(out, value->bytes, value->size);
+  case COLUMN_BYTEA: return add_bytea(out, value->bytes, value->size);
   case COLUMN_ENUM:
     if (*value->bytes >= column->member_count) return 0;
     buffer_add(out, column->members[*value->bytes].bytes, column->members[*value->bytes].size);

@@ -89,7 +89,7 @@ static void read_list(Input *input, Node *node) {
 }
 
 static void read_node(Input *input, Node *node) {
-  node->kind = (NodeKind)input_between(input, NODE_TEXT, NODE_NUMBER);
+  node->kind = (NodeKind)input_between(input, NODE_TEXT, NODE_BYTES);
   node->flags = (u32)input_between(input, 0, UINT32_MAX);
   node->low = input_number(input);
   node->high = input_number(input);

@@ -22,6 +22,10 @@ typedef enum {
   NODE_MAP,
   NODE_JSON,
   NODE_NUMBER,
+  NODE_OBJECT_ID, // from here on a text is a value of its own in BSON, see typed.h
+  NODE_UUID,
+  NODE_DECIMAL,
+  NODE_BYTES,
 } NodeKind;
 
 // Of texts.

@@ -5,6 +5,7 @@
 #include "copier/columns.h"
 #include "copier/text.h"
 #include "copier/transcode.h"
+#include "copier/typed.h"
 
 // As rows that are written: beyond it the exact way bounds what they take as objects.
 #define LARGEST_ROW 250000
@@ -12,7 +13,8 @@
 #define ARRAY_HEAD 20
 #define EMPTY_HEAD 12
 #define MOST_ITEMS 100000
-#define UUID_BYTES 16
+#define MOST_GROUPS 20
+#define GROUP_END 10000
 
 // A value in the scratch, which may move until all are there.
 typedef struct {
@@ -36,17 +38,60 @@ typedef struct {
   Checker checker;
 } Reader;
 
-static u8 read_uuid(Buffer *out, const CopyField *field) {
-  static const char digits[] = "0123456789abcdef";
-  u8 text[UUID_BYTES * 2 + 4];
-  u32 at = 0;
+static u8 read_text(Buffer *out, const Node *node, const CopyField *field) {
+  Text text = {field->bytes, field->size};
+  return is_typed(node) ? typed_value(node, text, out) : bson_add_text(out, text);
+}
+
+static u8 read_uuid(Buffer *out, const Node *node, const CopyField *field) {
+  u8 text[UUID_TEXT];
   if (field->size != UUID_BYTES) return 0;
-  for (u32 index = 0; index < UUID_BYTES; index++) {
-    if (index == 4 || index == 6 || index == 8 || index == 10) text[at++] = '-';
-    text[at++] = (u8)digits[field->bytes[index] >> 4];
-    text[at++] = (u8)digits[field->bytes[index] & 15];
+  if (node->kind == NODE_UUID) return bson_add_binary(out, UUID_SUBTYPE, field->bytes, UUID_BYTES);
+  uuid_text(field->bytes, text);
+  return bson_add_text(out, (Text){text, UUID_TEXT});
+}
+
+// The digits of a group, of which those that are not stored are zeros; GROUP_END for what is no group.
+static u32 group_at(const CopyField *field, i32 group, i32 count) {
+  if (group < 0 || group >= count) return 0;
+  u32 value = read_be16(field->bytes + NUMERIC_HEAD + 2 * group);
+  return value < GROUP_END ? value : GROUP_END;
+}
+
+// Adds groups to the digits of a number, the first ones without zeros in front; 0 for what is no group.
+static u32 add_groups(const CopyField *field, i32 group, i32 end, i32 count, u8 *text, u32 at) {
+  for (; group < end; group++) {
+    u32 value = group_at(field, group, count);
+    if (value == GROUP_END) return 0;
+    for (u32 each = GROUP_END / 10; each; each /= 10) {
+      u8 digit = (u8)('0' + value / each % 10);
+      if (at > 1 || digit != '0') text[at++] = digit;
+    }
   }
-  return bson_add_text(out, (Text){text, at});
+  return at;
+}
+
+// A number of the server: how many groups, where the first stands, sign, digits behind the point, and the groups.
+static u8 read_numeric(Buffer *out, const Node *node, const CopyField *field) {
+  u8 text[2 * MOST_GROUPS * NUMERIC_GROUP] = "-";
+  if (field->size < NUMERIC_HEAD) return 0;
+  i32 count = read_be16(field->bytes), weight = (int16_t)read_be16(field->bytes + 2);
+  u32 sign = read_be16(field->bytes + 4), scale = read_be16(field->bytes + 6);
+  if (field->size != NUMERIC_HEAD + 2 * (u32)count || scale > MOST_DIGITS) return 0;
+  if (sign && sign != NUMERIC_NEGATIVE) return 0;
+  i32 last = weight + 1 + (i32)((scale + NUMERIC_GROUP - 1) / NUMERIC_GROUP);
+  if (weight >= MOST_GROUPS / 2 || weight < -MOST_GROUPS / 2 || count > (last < 0 ? 0 : last)) return 0;
+  u32 at = add_groups(field, 0, weight + 1, count, text, 1);
+  if (at == 1) text[at++] = '0';
+  u32 end = at + (scale ? 1 + scale : 0);
+  if (at && scale) {
+    text[at++] = '.';
+    at = add_groups(field, weight + 1, last, count, text, at);
+  }
+  // The rest of the last group is none of the number.
+  for (u32 rest = end; rest < at; rest++)
+    if (text[rest] != '0') return 0;
+  return at ? typed_value(node, (Text){text + !sign, end - !sign}, out) : 0;
 }
 
 static u8 read_instant_field(Buffer *out, const CopyField *field) {
@@ -130,7 +175,11 @@ static u8 read_field(Reader *reader, const Column *column, const Node *node, con
   Buffer *out = reader->scratch;
   switch (column->kind) {
   case COLUMN_TEXT:
-    return bson_add_text(out, (Text){field->bytes, field->size});
+    return read_text(out, node, field);
+  case COLUMN_NUMERIC:
+    return read_numeric(out, node, field);
+  case COLUMN_BYTEA:
+    return bson_add_binary(out, BYTES_SUBTYPE, field->bytes, field->size);
   case COLUMN_INT2:
     return read_int(out, field->bytes, field->size, 2);
   case COLUMN_INT4:
@@ -154,7 +203,7 @@ static u8 read_field(Reader *reader, const Column *column, const Node *node, con
   case COLUMN_FLOAT8:
     return read_real_field(out, field);
   case COLUMN_UUID:
-    return read_uuid(out, field);
+    return read_uuid(out, node, field);
   case COLUMN_ENUM:
     return read_member(out, column, node, field);
   default:

@@ -5,6 +5,7 @@
 #define BIT(kind) (1u << (kind))
 #define TEXTS (BIT(NODE_TEXT) | BIT(NODE_CONST) | BIT(NODE_ENUM))
 #define NUMBERS (BIT(NODE_INT) | BIT(NODE_FLAG) | BIT(NODE_INSTANT))
+#define KEYS (TEXTS | BIT(NODE_INT) | BIT(NODE_OBJECT_ID) | BIT(NODE_UUID))
 #define ANY (~0u)
 
 // What a rule needs of its operands: the first, the second and all that follow.
@@ -64,7 +65,11 @@ static int is_known_default(const Node *node, Field *field) {
     case NODE_ENUM:
       return unquoted(field->default_json, &field->default_text) && field->default_number >= 0 &&
              field->default_number < node->member_count;
-    case NODE_INSTANT: return 0;
+    case NODE_INSTANT:
+    case NODE_OBJECT_ID:
+    case NODE_UUID:
+    case NODE_DECIMAL:
+    case NODE_BYTES: return 0;
     case NODE_NUMBER: return is_number(field->default_json, field->default_number);
     default: return field->default_json.size > 0;
   }
@@ -205,7 +210,7 @@ void resolve_roles(Input *input, const Program *program) {
   for (u32 slot = 0; !input->failed && slot < program->slot_count; slot++)
     require(&all, program->slots[slot].node < program->node_count);
   for (u32 index = 0; !input->failed && index < program->key_count; index++)
-    require(&all, BIT(node_of(program, program->key[index])->kind) & (TEXTS | BIT(NODE_INT)));
+    require(&all, BIT(node_of(program, program->key[index])->kind) & KEYS);
   if (input->failed) return;
   if (program->tenant >= 0) require(&all, node_of(program, (u32)program->tenant)->kind == NODE_TEXT);
   if (program->expires >= 0) require(&all, node_of(program, (u32)program->expires)->kind == NODE_INSTANT);

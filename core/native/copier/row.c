@@ -1,5 +1,6 @@
 // Rows: the values of all slots, judged and packed.
 #include "copier/judging.h"
+#include "copier/typed.h"
 
 // No longer text identifies a row, see twinstore.catalog.keys.
 #define LONGEST_KEY 4096
@@ -51,9 +52,19 @@ static int add_nested(Checker *checker, const Slot *slot, const Element *element
   return !is_left_out(slot->field, &checker->program->nodes[slot->node], value, json);
 }
 
+static int add_typed(const Node *node, const Element *element, Value *value, Buffer *rows) {
+  add_text(rows, TAG_TEXT, (Text){(const u8 *)"", 0});
+  size_t begin = rows->size;
+  if (!typed_text(node, element, rows) || rows->failed || rows->size - begin > INT32_MAX) return 0;
+  write_u32(rows->bytes + begin - 4, (u32)(rows->size - begin));
+  value->present = 1;
+  return 1;
+}
+
 static int add_present(Checker *checker, const Slot *slot, const Element *element, Value *value, Buffer *rows) {
   const Node *node = &checker->program->nodes[slot->node];
   if (is_nested(node)) return add_nested(checker, slot, element, value, rows);
+  if (is_typed(node)) return !slot->left_out && add_typed(node, element, value, rows);
   if (!check_value(checker, slot->node, element, value, NULL)) return 0;
   add_scalar(node, value, rows);
   return !slot->left_out || !is_left_out(slot->field, node, value, value->text);

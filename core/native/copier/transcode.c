@@ -6,6 +6,7 @@
 #include "copier/checker.h"
 #include "copier/packed.h"
 #include "copier/text.h"
+#include "copier/typed.h"
 
 #define LONGEST_NUMBER 40
 #define SURELY_KEPT 16 // a point and 15 digits, which a double keeps
@@ -71,8 +72,18 @@ static u8 read_instant_text(Transcoder *t) {
   return BSON_INSTANT;
 }
 
+// Its text has no escapes.
+static u8 read_typed(Transcoder *t, const Node *node) {
+  const u8 *close = memchr(t->at, '"', (size_t)(t->end - t->at));
+  if (!close) return 0;
+  Text text = {t->at, (u32)(close - t->at)};
+  t->at = close + 1;
+  return typed_value(node, text, t->out);
+}
+
 static u8 read_text(Transcoder *t, const Node *node) {
   if (node && node->kind == NODE_INSTANT) return read_instant_text(t);
+  if (node && is_typed(node)) return read_typed(t, node);
   size_t start = t->out->size;
   buffer_add_u32(t->out, 0);
   if (!add_text(t)) return 0;

@@ -6,6 +6,7 @@
 #include "copier/packed.h"
 #include "copier/text.h"
 #include "copier/transcode.h"
+#include "copier/typed.h"
 
 // Rows beyond it take the exact way, which bounds what they take as objects; no document comes near the limit of a server.
 #define LARGEST_ROW 250000
@@ -41,6 +42,7 @@ static u8 add_member(Writer *writer, const Node *node, u8 position) {
 static u8 add_value(Writer *writer, const Node *node, const Packed *value, u8 is_long) {
   switch (value->tag) {
   case TAG_TEXT:
+    if (is_typed(node)) return typed_value(node, (Text){value->bytes, value->size}, writer->out);
     return bson_add_text(writer->out, (Text){value->bytes, value->size});
   case TAG_INT:
     return bson_add_int(writer->out, read_i64(value->bytes), is_long);

@@ -18,7 +18,7 @@ static int read_spots(DocumentForm *form, Given *given) {
   if (!form->spots || !form->members) return 0;
   for (u32 number = 0; number < form->spot_count; number++) {
     Spot *spot = form->spots + number;
-    spot->kind = (u8)given_below(given, PLACE_FREE + 1);
+    spot->kind = (u8)given_below(given, PLACE_BYTES + 1);
     spot->item = given_below(given, form->spot_count);
     spot->first = form->member_count;
     spot->count = given_below(given, (i64)members - form->member_count + 1);

@@ -15,6 +15,10 @@ enum {
   PLACE_OBJECT,  // an object of which some members have places
   PLACE_MAP,     // an object whose members all have one place
   PLACE_FREE,    // anything in free JSON, where a date is shown as the object that stands for it
+  PLACE_OBJECT_ID,
+  PLACE_UUID,
+  PLACE_DECIMAL,
+  PLACE_BYTES,
 };
 
 enum { IDENTITY_SHOWN, IDENTITY_OF_KEY, IDENTITY_ANY };

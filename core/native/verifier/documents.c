@@ -17,6 +17,7 @@ typedef struct {
   Element identity;
   const Element *found[MOST_TOPS];
   int is_partial; // a name is ignored
+  u8 digits[SCAN_PARTS][SHOW_DIGITS]; // of a key
   i64 cutoff;
 } Work;
 
@@ -75,18 +76,27 @@ static int is_version(const Work *work) {
 
 // ---- key, owner, removal
 
-static int read_part(const Element *element, int is_number, KeyPart *part) {
+static u8 key_kind(const DocumentForm *form, u32 part) { return form->spots[form->tops[form->key[part]].place].kind; }
+static int is_digits(u8 kind) { return kind == PLACE_OBJECT_ID || kind == PLACE_UUID; }
+
+// The text of an ObjectId or UUID is written to `digits`.
+static int read_part(const DocumentForm *form, u32 number, const Element *element, KeyPart *part, u8 *digits) {
+  u8 kind = key_kind(form, number);
   if (!element) return 0;
-  if (!is_number) return bson_text(element, &part->text);
+  if (is_digits(kind)) {
+    part->text = show_digits(kind, element, digits);
+    return part->text.bytes != NULL;
+  }
+  if (!form->is_number[number]) return bson_text(element, &part->text);
   if (element->type != BSON_INT && element->type != BSON_LONG) return 0;
   part->number = element->type == BSON_INT ? bson_int(element->value.bytes) : bson_long(element->value.bytes);
   return 1;
 }
 
-static int read_key(const Work *work, Row *row) {
+static int read_key(Work *work, Row *row) {
   const DocumentForm *form = work->shower.form;
   for (u32 part = 0; part < form->parts; part++) {
-    if (!read_part(work->found[form->key[part]], form->is_number[part], row->key + part)) return 0;
+    if (!read_part(form, part, work->found[form->key[part]], row->key + part, work->digits[part])) return 0;
     if (!form->is_number[part] && row->key[part].text.size > SCAN_KEY_TEXT) return 0;
   }
   return 1;
@@ -244,16 +254,18 @@ static int first_of(Span document, Span name, Element *first) {
 static int is_beyond(const DocumentForm *form, int count, u8 type) {
   if (form->parts != 1) return 0;
   if (!count) return 1;
+  if (is_digits(key_kind(form, 0))) return type != (key_kind(form, 0) == PLACE_UUID ? BSON_BINARY : BSON_OBJECT_ID);
   if (form->is_number[0]) return type != BSON_DOUBLE && type != BSON_DECIMAL;
   return type != BSON_SYMBOL && type != BSON_TEXT;
 }
 
 static void place_declined(const DocumentForm *form, Span document, Digests *digests) {
   KeyPart key[SCAN_PARTS];
+  u8 digits[SCAN_PARTS][SHOW_DIGITS];
   for (u32 part = 0; part < form->parts; part++) {
     Element element = {0};
     int count = first_of(document, stored_name(form, form->key[part]), &element);
-    if (count == 1 && read_part(&element, form->is_number[part], key + part)) continue;
+    if (count == 1 && read_part(form, part, &element, key + part, digits[part])) continue;
     if ((count == 0 || count == 1) && is_beyond(form, count, element.type))
       digests_beyond(digests);
     else

@@ -15,6 +15,7 @@ typedef struct {
   const TableForm *form;
   Json json;
   Buffer texts;               // of columns in which something is escaped
+  Buffer bytes;               // of a column that holds them as digits
   Span values[MOST_COLUMNS];  // no bytes for null
   i64 cutoff;
 } Work;
@@ -106,6 +107,39 @@ static int show_instant(Buffer *out, Span value) {
   return instant_read(value, &milliseconds) && scan_instant(out, milliseconds);
 }
 
+// Not what is no number, and no minus in front of zero: models take neither.
+static int show_decimal(Buffer *out, Span value) {
+  size_t at = value.size && *value.bytes == '-', points = 0;
+  int is_zero = 1;
+  if (at == value.size) return 0;
+  for (size_t i = at; i < value.size; i++) {
+    points += value.bytes[i] == '.';
+    if (value.bytes[i] != '.' && (value.bytes[i] < '0' || value.bytes[i] > '9')) return 0;
+    if (value.bytes[i] >= '1') is_zero = 0;
+  }
+  return points <= 1 && !(at && is_zero) && scan_text(out, value.bytes, value.size);
+}
+
+static int half_byte(u8 digit) {
+  if (digit >= '0' && digit <= '9') return digit - '0';
+  return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+// The server writes them as digits, unless it is told to escape them.
+static int show_bytes(Work *work, Span value) {
+  Buffer *bytes = &work->bytes;
+  if (value.size < 2 || value.size % 2 || memcmp(value.bytes, "\\x", 2)) return 0;
+  bytes->size = 0;
+  if (!buffer_need(bytes, value.size)) return 0;
+  for (size_t at = 2; at < value.size; at += 2) {
+    int high = half_byte(value.bytes[at]), low = half_byte(value.bytes[at + 1]);
+    if (high < 0 || low < 0) return 0;
+    bytes->bytes[bytes->size++] = (u8)(high << 4 | low);
+  }
+  scan_base64(work->json.out, bytes->bytes, bytes->size);
+  return 1;
+}
+
 static int show_member(const Work *work, const Column *column, Span value) {
   const Numbered *member = member_of(work->form, column, value);
   return member && scan_text(work->json.out, member->text.bytes, member->text.size);
@@ -124,6 +158,8 @@ static int show_value(Work *work, u32 number) {
     case COLUMN_JSON: return json_show(&work->json, value);
     // One that begins at another place than the first comes in an object.
     case COLUMN_ARRAY: return value.size && *value.bytes == '[' && json_show(&work->json, value);
+    case COLUMN_DECIMAL: return show_decimal(out, value);
+    case COLUMN_BYTES: return show_bytes(work, value);
     default: return show_member(work, column, value);
   }
 }
@@ -253,6 +289,7 @@ static int begin(Work *work, const TableForm *form, Buffer *out, i64 cutoff) {
 static void end(Work *work) {
   free(work->json.members);
   free(work->texts.bytes);
+  free(work->bytes.bytes);
 }
 
 // A row without a key belongs to the open end of its table.
@@ -275,7 +312,7 @@ static int scan_one(Work *work, Span line, const Sink *sink) {
   int is_split = split(work, line);
   if (!is_split || !show_line(work, &row)) {
     place_declined(work, is_split, sink->digests);
-    return !out->failed && !work->texts.failed;
+    return !out->failed && !work->texts.failed && !work->bytes.failed;
   }
   u32 range = digests_range(sink->digests, row.key);
   Span content = {out->bytes, out->size};
@@ -316,5 +353,5 @@ i64 ts_show_line(const TableForm *form, const u8 *raw, size_t size, Buffer *cont
   if (!begin(&work, form, content, INT64_MIN)) return TS_NO_MEMORY;
   int shown = split(&work, (Span){raw, size}) && show_line(&work, &row);
   end(&work);
-  return content->failed || work.texts.failed ? TS_NO_MEMORY : shown;
+  return content->failed || work.texts.failed || work.bytes.failed ? TS_NO_MEMORY : shown;
 }

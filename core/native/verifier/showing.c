@@ -144,6 +144,82 @@ static int show_free_date(Shower *shower, i64 milliseconds) {
   return 1;
 }
 
+#define UUID_BYTES 16
+#define UUID_SUBTYPE 4
+#define BINARY_HEAD 5 // length and subtype
+
+static Span binary_in(const Element *element, u8 subtype) {
+  const Span value = element->value;
+  if (element->type != BSON_BINARY || value.bytes[BINARY_HEAD - 1] != subtype) return (Span){NULL, 0};
+  return (Span){value.bytes + BINARY_HEAD, value.size - BINARY_HEAD};
+}
+
+Span show_digits(u8 kind, const Element *element, u8 text[SHOW_DIGITS]) {
+  Span bytes = kind == PLACE_UUID ? binary_in(element, UUID_SUBTYPE) : element->value;
+  size_t to = 0;
+  if (kind == PLACE_UUID ? bytes.size != UUID_BYTES : element->type != BSON_OBJECT_ID) return (Span){NULL, 0};
+  for (size_t at = 0; at < bytes.size; at++) {
+    if (kind == PLACE_UUID && (at == 4 || at == 6 || at == 8 || at == 10)) text[to++] = '-';
+    text[to++] = (u8)"0123456789abcdef"[bytes.bytes[at] >> 4];
+    text[to++] = (u8)"0123456789abcdef"[bytes.bytes[at] & 15];
+  }
+  return (Span){text, to};
+}
+
+static int show_id(Shower *shower, u8 kind, const Element *element) {
+  u8 text[SHOW_DIGITS];
+  Span digits = show_digits(kind, element, text);
+  return digits.bytes && scan_text(shower->out, digits.bytes, digits.size);
+}
+
+static int show_bytes(Shower *shower, const Element *element) {
+  Span bytes = binary_in(element, 0);
+  if (!bytes.bytes) return 0;
+  scan_base64(shower->out, bytes.bytes, bytes.size);
+  return 1;
+}
+
+// ---- decimals: a sign, an exponent of 14 bits, and 113 bits of which no client writes more than 34 digits
+
+#define MOST_DIGITS 34
+#define LEAST_EXPONENT (-MOST_DIGITS)
+#define EXPONENT_BIAS 6176
+
+// Divides a number of four parts of 32 bits, the highest one first, by ten and answers what is left.
+static u32 by_ten(u32 parts[4]) {
+  u64 left = 0;
+  for (int part = 0; part < 4; part++) {
+    left = left << 32 | parts[part];
+    parts[part] = (u32)(left / 10);
+    left %= 10;
+  }
+  return (u32)left;
+}
+
+static int show_decimal(Shower *shower, const u8 *bytes) {
+  u8 text[2 * MOST_DIGITS + 4];
+  u64 low = (u64)bson_long(bytes), high = (u64)bson_long(bytes + 8);
+  int negative = high >> 63 != 0, exponent = (int)(high >> 49 & 0x3FFF) - EXPONENT_BIAS, count = 0, is_zero = 1;
+  u32 parts[4] = {(u32)(high >> 32) & 0x1FFFF, (u32)high, (u32)(low >> 32), (u32)low};
+  size_t at = sizeof text;
+  // Other numbers, and what is none, have both of these bits.
+  if ((high >> 61 & 3) == 3 || exponent > 0 || exponent < LEAST_EXPONENT) return 0;
+  text[--at] = '"';
+  while (count <= -exponent || parts[0] || parts[1] || parts[2] || parts[3]) {
+    u32 digit = by_ten(parts);
+    if (count == -exponent && count) text[--at] = '.';
+    text[--at] = (u8)('0' + digit);
+    if (digit) is_zero = 0;
+    // A zero in front of the point may be one more.
+    if (++count > MOST_DIGITS && digit) return 0;
+  }
+  if (negative && is_zero) return 0;
+  if (negative) text[--at] = '-';
+  text[--at] = '"';
+  buffer_add(shower->out, text + at, sizeof text - at);
+  return 1;
+}
+
 static int show_plain(Shower *shower, const Element *element, u32 place, int depth) {
   const u8 *value = element->value.bytes;
   switch (element->type) {
@@ -173,6 +249,10 @@ int show_value(Shower *shower, const Element *element, u32 place, int depth) {
     case PLACE_OBJECT:
     case PLACE_MAP: return type == BSON_DOCUMENT && show_object(shower, element->value, place, depth + 1);
     case PLACE_FREE: return type == BSON_DATE ? show_free_date(shower, bson_long(element->value.bytes)) : show_plain(shower, element, place, depth);
+    case PLACE_OBJECT_ID:
+    case PLACE_UUID: return show_id(shower, spot->kind, element);
+    case PLACE_DECIMAL: return type == BSON_DECIMAL && show_decimal(shower, element->value.bytes);
+    case PLACE_BYTES: return show_bytes(shower, element);
     default: return show_plain(shower, element, place, depth);
   }
 }

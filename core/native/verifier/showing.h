@@ -5,6 +5,9 @@
 #include "verifier/bson.h"
 #include "verifier/document_form.h"
 
+// Of a UUID, which has the most.
+#define SHOW_DIGITS 36
+
 // What the walk of one document needs: the elements of the objects that it stands in.
 typedef struct {
   const DocumentForm *form;
@@ -14,6 +17,8 @@ typedef struct {
 } Shower;
 
 // Each answers 0 for what is declined.
+// The digits of an ObjectId or UUID; `text` has room for them. NULL: any other element.
+Span show_digits(u8 kind, const Element *element, u8 text[SHOW_DIGITS]);
 int show_value(Shower *shower, const Element *element, u32 place, int depth);
 // Reads the members of an object, sorts them by name and finds doubles.
 int show_collect(Shower *shower, Elements *elements);

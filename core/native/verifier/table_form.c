@@ -13,7 +13,7 @@ static int read_columns(TableForm *form, Given *given) {
   if (!form->columns || !form->numbered) return 0;
   for (u32 i = 0; i < form->column_count; i++) {
     Column *column = form->columns + i;
-    column->kind = (u8)given_below(given, COLUMN_MEMBER + 1);
+    column->kind = (u8)given_below(given, COLUMN_BYTES + 1);
     column->first = known;
     column->count = given_below(given, (i64)numbers - known + 1);
     for (u32 number = 0; number < column->count; number++, known++) {

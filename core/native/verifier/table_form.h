@@ -7,7 +7,18 @@
 #define MOST_COLUMNS 256
 
 // How the text of a column becomes a value.
-enum { COLUMN_TEXT, COLUMN_INT, COLUMN_FLAG, COLUMN_NUMBER, COLUMN_INSTANT, COLUMN_JSON, COLUMN_ARRAY, COLUMN_MEMBER };
+enum {
+  COLUMN_TEXT,
+  COLUMN_INT,
+  COLUMN_FLAG,
+  COLUMN_NUMBER,
+  COLUMN_INSTANT,
+  COLUMN_JSON,
+  COLUMN_ARRAY,
+  COLUMN_MEMBER,
+  COLUMN_DECIMAL,
+  COLUMN_BYTES,
+};
 
 // A number of an enumeration, and its text.
 typedef struct {

@@ -108,6 +108,26 @@ int scan_fraction(Buffer *out, double value) {
   return 1;
 }
 
+// With quotes.
+void scan_base64(Buffer *out, const u8 *bytes, size_t size) {
+  static const char LETTERS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  if (!buffer_need(out, (size + 2) / 3 * 4 + 2)) return;
+  u8 *to = out->bytes + out->size;
+  *to++ = '"';
+  while (size) {
+    u8 a = bytes[0], b = size > 1 ? bytes[1] : 0, c = size > 2 ? bytes[2] : 0;
+    size_t taken = size < 3 ? size : 3;
+    *to++ = (u8)LETTERS[a >> 2];
+    *to++ = (u8)LETTERS[(a & 3) << 4 | b >> 4];
+    *to++ = size > 1 ? (u8)LETTERS[(b & 15) << 2 | c >> 6] : '=';
+    *to++ = size > 2 ? (u8)LETTERS[c & 63] : '=';
+    bytes += taken;
+    size -= taken;
+  }
+  *to++ = '"';
+  out->size = (size_t)(to - out->bytes);
+}
+
 static void digits(u8 *text, u32 value, int count) {
   for (; count; value /= 10) text[--count] = (u8)('0' + value % 10);
 }

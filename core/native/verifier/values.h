@@ -23,6 +23,7 @@ int scan_text(Buffer *out, const u8 *text, size_t size);
 void scan_integer(Buffer *out, i64 value);
 int scan_fraction(Buffer *out, double value);
 int scan_instant(Buffer *out, i64 milliseconds);
+void scan_base64(Buffer *out, const u8 *bytes, size_t size);
 
 // The bytes of one character beyond ASCII; 0 where it is no UTF-8.
 size_t scan_character(const u8 *text, size_t size);

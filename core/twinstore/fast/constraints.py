@@ -292,7 +292,8 @@ def _absence(info: FieldInfo, node: Node, cls: type, *, optional: bool) -> Absen
 
 def _with_default(default: object, node: Node, cls: type) -> Absence:
     """Return what a default means, as the model writes it; pydantic does not look at defaults."""
-    if type(default) is not cls:
+    # Native code writes no default of a type that BSON has alone.
+    if type(default) is not cls or node.kind >= NodeKind.OBJECT_ID:
         return REQUIRED_FIELD
     if isinstance(default, CanonicalModel):
         return Absence(Presence.DEFAULT, CanonicalJsonSerializer.serialize(default))

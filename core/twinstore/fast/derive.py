@@ -47,10 +47,14 @@ from twinstore.models.canonical import CanonicalModel
 from twinstore.models.collections import Ordered, Ranked, without_repeats
 from twinstore.models.enums import NumberedEnum
 from twinstore.models.fields import (
+    BinaryUuid,
+    Bytes,
+    DecimalNumber,
     FreeObject,
     KeepsUnknown,
     LowerKeyObject,
     Number,
+    ObjectIdText,
     Timestamp,
     empty_to_none,
     lower_key_map,
@@ -399,8 +403,20 @@ def model_in(annotation: object) -> type[CanonicalModel] | None:
     return found if isinstance(found, type) and issubclass(found, CanonicalModel) else None
 
 
+# Values that BSON has types for, in the order of their kinds.
+TYPED: Final = {
+    NodeKind.OBJECT_ID: annotation_of(ObjectIdText),
+    NodeKind.UUID: annotation_of(BinaryUuid),
+    NodeKind.DECIMAL: annotation_of(DecimalNumber),
+    NodeKind.BYTES: annotation_of(Bytes),
+}
+
+
 def plain_node(cls: type, metadata: Metadata) -> Node | None:
     """Return the node of a text, number, flag or instant; ``None`` for anything else."""
+    for kind, annotation in TYPED.items():
+        if (cls, metadata) == annotation:
+            return Node(kind=kind)
     if cls is str:
         return text_node(metadata)
     if cls is int:

@@ -28,6 +28,10 @@ class NodeKind(IntEnum):
     MAP = 8
     JSON = 9
     NUMBER = 10
+    OBJECT_ID = 11
+    UUID = 12
+    DECIMAL = 13
+    BYTES = 14
 
 
 class TextFlag(IntFlag):

@@ -348,6 +348,12 @@ class Roles:
         return replace(node, low=max(node.low, INT32_MIN), high=min(node.high, INT32_MAX))
 
 
+TYPED_KEYS: Final[Mapping[KeyType, NodeKind]] = {
+    KeyType.OBJECT_ID: NodeKind.OBJECT_ID,
+    KeyType.BINARY_UUID: NodeKind.UUID,
+}
+
+
 def _filled(node: Node) -> Node:
     return flagged(node, TextFlag.NONEMPTY) if node.kind is NodeKind.TEXT else node
 
@@ -356,6 +362,10 @@ def _as_key(name: str, node: Node, kind: KeyType) -> Node:
     if kind is KeyType.INT64:
         if node.kind is not NodeKind.INT:
             raise UnrecognisedError(f"{name} of its key is not an integer")
+        return node
+    if kind in TYPED_KEYS:
+        if node.kind is not TYPED_KEYS[kind]:
+            raise UnrecognisedError(f"{name} of its key is not of the type {kind.value}")
         return node
     return _at_most(_as_text(name, node), LONGEST_TEXT)
 

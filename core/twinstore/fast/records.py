@@ -331,6 +331,8 @@ class ColumnKind(IntEnum):
     """As its members say: a number or a text."""
     PAYLOAD = 13
     """JSONB of the whole model."""
+    NUMERIC = 14
+    BYTEA = 15
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 from uuid import uuid4
 
@@ -14,10 +15,13 @@ import pytest
 from bson import Binary, Decimal128, Int64, ObjectId
 from bson.raw_bson import RawBSONDocument
 from psycopg import sql
+from pymongo.errors import BulkWriteError
 
 from tests.support.copies import Answer, invoke, open_store, server_settings, write_config
 from tests.support.distributions import install_distribution
 from tests.support.goods.module import CRATES, STAMPS, WARES
+from tests.unit.fast.test_digests_of_stores import check
+from tests.unit.fast.test_typed_values import MADE, ODD, typed
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, Tenant
 from twinstore.config import load_settings
@@ -26,7 +30,7 @@ from twinstore_backfill.cli import main
 from twinstore_backfill.selftest.corruptions import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pymongo.database import Database
@@ -202,6 +206,31 @@ def test_other_forms_are_named_and_restored_in_normal_form(
     )
     forward.copied("--on-conflict", "overwrite")
     assert forward.report()["verdict"] == "INCONCLUSIVE"
+
+
+def test_digests_are_those_of_the_rows_whatever_is_stored(
+    forward: Goods, documents: Database[Document], *, long_form: bool
+) -> None:
+    rng = Random("digests of typed values")  # not for secrets
+    made = [odd_document(rng, make) for _, make in MADE for _ in range(400 if long_form else 40)]
+    for entity, part in zip((WARES, STAMPS), (made[: len(made) // 2], made[len(made) // 2 :]), strict=True):
+        # Two with one key are one too many.
+        with suppress(BulkWriteError):
+            documents[entity.collection].insert_many(part, ordered=False, bypass_document_validation=True)
+    forward.copied("--max-quarantine", 999)
+    for config, backend in zip(forward.configs, forward.sides, strict=True):
+        with open_store("goods", backend, load_settings(config, environ={})) as store:
+            for entity in (WARES, STAMPS):
+                assert check(store.bulk, entity) > 0
+
+
+def odd_document(rng: Random, make: Callable[..., Document]) -> Document:
+    """Return a document that has a value of another type or form at one place, or at none."""
+    found = make(rng, lambda kind: typed(rng)[kind])
+    if rng.random() < 0.5:  # a share
+        odd = rng.choice([value for values in ODD.values() for value in values.values()])
+        found[rng.choice([name for name in found if name not in {"tenantId", "batch", "name"}])] = odd
+    return found
 
 
 def test_what_no_table_holds_goes_to_quarantine_with_its_path(

@@ -11,11 +11,14 @@ import argparse
 import math
 import struct
 import sys
+from base64 import b64encode
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import bson
 import pydantic
@@ -24,7 +27,7 @@ from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectI
 from tests.unit.fast.exact_way import Oracle
 from tests.unit.fast.programs import programs
 from tests.unit.fast.texts import fitting_text, odd_texts, own_texts
-from tests.unit.fast.trees import ARRAY, TEXT, Element, Tree, encoded, parsed
+from tests.unit.fast.trees import ARRAY, BINARY, TEXT, Element, Tree, encoded, parsed
 from twinstore.catalog.row import Row
 from twinstore.fast.library import fast_path
 from twinstore.fast.nodes import (
@@ -153,6 +156,10 @@ class Generator:
             NodeKind.ENUM: lambda: random.choice(node.texts).text,
             NodeKind.CONST: lambda: node.texts[0].text,
             NodeKind.NUMBER: lambda: random.choice((0.5, 3, 12345.678, 1e-7, -0.25, 2**40)),
+            NodeKind.OBJECT_ID: lambda: random.randbytes(12).hex(),
+            NodeKind.UUID: lambda: str(UUID(bytes=random.randbytes(16))),
+            NodeKind.DECIMAL: self._decimal,
+            NodeKind.BYTES: lambda: b64encode(random.randbytes(random.randrange(9))).decode(),
         }
         make = scalars.get(node.kind)
         return self._nested(node, shape) if make is None else make()
@@ -183,6 +190,11 @@ class Generator:
             -(2**31) - 1,
         )
         return random.choice([number for number in near if node.low <= number <= node.high])
+
+    def _decimal(self) -> str:
+        digits = self._random.choice((0, 5, 10**7, 10**33, 10**34 - 1, self._random.randrange(10**9)))
+        sign = "-" if digits and self._random.random() < 0.3 else ""
+        return f"{sign}{Decimal(f'{digits}E-{self._random.choice((0, 1, 2, 34))}'):f}"
 
     def _instant(self) -> datetime:
         random = self._random
@@ -232,6 +244,8 @@ FLAG: Final = 8
 INSTANT: Final = 9
 INT: Final = 0x10
 LONG: Final = 0x12
+# Of binary data, ObjectIds and decimals any byte is part of a value.
+FIXED: Final = frozenset({BINARY, 7, 0x13})
 TEXTUAL: Final = frozenset({NodeKind.TEXT, NodeKind.ENUM, NodeKind.CONST})
 # The share of documents that are changed again, and of those whose bytes are broken.
 AGAIN: Final = 0.2
@@ -501,6 +515,12 @@ class Mutator:
             place.put(Element(FLAG, element.name, bytes([random.choice((element.value[0] ^ 1, 2))])))
         elif element.inner is not None:
             self._rearrange(place)
+        elif element.kind in FIXED:
+            value = bytearray(element.value)
+            # Behind the length, where there is one.
+            least = 4 if element.kind == BINARY else 0
+            value[random.randrange(least, len(value))] ^= 1 << random.randrange(8)
+            place.put(Element(element.kind, element.name, bytes(value)))
         else:
             place.put(Element(1, element.name, DOUBLE.pack(random.choice(DOUBLES))))
 

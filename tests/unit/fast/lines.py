@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.support.hostile_rows import MAKERS
@@ -11,7 +12,7 @@ from twinstore_postgres.mapping.columns import VERSION
 from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
     from twinstore.bulk.rows import ScanRow
@@ -79,10 +80,8 @@ def value_text(part: SelectedColumn, value: Any) -> str | None:  # noqa: ANN401 
         return None
     if part.numbers is not None:
         return str(part.numbers(value).number)
-    if part.type_name == "timestamptz":
-        return server_instant(value)
-    if part.type_name == "bool":
-        return "t" if value else "f"
+    if part.type_name in SHOWN:
+        return SHOWN[part.type_name](value)
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
@@ -92,6 +91,13 @@ def server_instant(text: str) -> str:
     """Return an instant without the zeros at the end of its fraction."""
     plain = text.removesuffix("+00:00").replace("T", " ")
     return f"{plain.rstrip('0') if '.' in plain else plain}+00"
+
+
+SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
+    "timestamptz": server_instant,
+    "bool": lambda value: "t" if value else "f",
+    "bytea": lambda value: f"\\x{b64decode(value).hex()}",
+}
 
 
 def altered(rng: Random, values: Sequence[str | None]) -> list[str | None]:

@@ -210,7 +210,7 @@ def test_a_layout_that_means_nothing_is_refused() -> None:
         ColumnLayout(-2, ColumnKind.TEXT),
         ColumnLayout(0, ColumnKind.TEXT, absent=b"\x00\x00\x00\x02a"),
         ColumnLayout(0, ColumnKind.ENUM, members=(b"",)),
-        ColumnLayout(0, cast("ColumnKind", 14)),
+        ColumnLayout(0, cast("ColumnKind", 16)),
     ):
         with pytest.raises(ValueError, match="rebuild the library"):
             columns_of(layout)

@@ -41,9 +41,7 @@ REASONS: Final = {
     "kit.lines": "the field extra of Line keeps unknown properties",
     "kit.tickets": "documents hold its key as their id",
     "kit.stubs": "documents hold its key as their id",
-    "kit.wares": "the field id of Ware has the constraint StoredType",
-    "kit.stamps": "the field wareId of Stamp has the constraint StoredType",
-    "kit.crates": "the field id of Crate has the constraint StoredType",
+    "kit.crates": "the field extra of Crate keeps unknown properties",
 }
 
 

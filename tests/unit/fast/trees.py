@@ -10,7 +10,10 @@ DOUBLE: Final = 1
 TEXT: Final = 2
 DOCUMENT: Final = 3
 ARRAY: Final = 4
+BINARY: Final = 5
 SIZES: Final = {1: 8, 6: 0, 7: 12, 8: 1, 9: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
+# Bytes in front of a value that its length does not count.
+HEADS: Final = {TEXT: 4, DOCUMENT: 0, ARRAY: 0, BINARY: 5}
 INT32: Final = struct.Struct("<i")
 
 
@@ -50,9 +53,9 @@ def parsed(raw: bytes) -> Tree:
         start = end + 1
         size = SIZES.get(kind)
         if size is None:
-            if kind not in {TEXT, DOCUMENT, ARRAY}:
+            if kind not in HEADS:
                 raise ValueError(f"type {kind}")
-            size = INT32.unpack_from(raw, start)[0] + (4 if kind == TEXT else 0)
+            size = INT32.unpack_from(raw, start)[0] + HEADS[kind]
         if size < 0 or start + size >= len(raw):
             raise ValueError("an element is longer than its document")
         value = raw[start : start + size]

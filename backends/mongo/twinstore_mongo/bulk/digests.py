@@ -231,6 +231,7 @@ def acceptance_check(found: ctypes.CDLL, entity: Entity, ignored: AbstractSet[st
 
 # Kinds of places, as native code numbers them; the first place of all is a plain one.
 PLAIN, INSTANT, LONG, LIST, OBJECT, MAP, FREE = range(7)
+TYPED: Final = {Kind.OBJECT_ID: 7, Kind.UUID: 8, Kind.DECIMAL: 9, Kind.BYTES: 10}
 # What the top level contains.
 FIELD, MARKER, COUNTER, SKIPPED, IGNORED = range(5)
 # What `_id` is: a field, what joins the key, or generated.
@@ -244,11 +245,8 @@ Members = tuple[tuple[str, int], ...]
 def unsupported_reason(entity: Entity, ignored: AbstractSet[str] = frozenset()) -> str | None:
     """Return why documents of an entity have no such form, ``None`` where they have."""
     form = CollectionScan.of(entity).form
-    if entity.typed or form.derived:
-        held = (
-            "ObjectIds, UUIDs, decimals or bytes" if entity.typed else "values that follow from the content"
-        )
-        return f"documents hold {held}"
+    if form.derived:
+        return "documents hold values that follow from the content"
     if form.derived_key is not None:
         return "its key follows from its content"
     if form.wire_id is None and not form.joined and not form.generated:
@@ -365,8 +363,9 @@ class Places:
                 return self._around(MAP, self._of(value.item, dated=False))
             case Kind.MAP if value.cls is dict:
                 return self.of(MAP, self.of(FREE, 1))
-            case _:
-                return 0
+            case kind:
+                # No description has one of these in a map.
+                return self.of(TYPED[kind]) if kind in TYPED else 0
 
     def _around(self, kind: int, item: int) -> int:
         return self.of(kind, item) if item else 0

@@ -21,7 +21,7 @@ from twinstore.fast.digests import Scanner, table_form, write_removal
 from twinstore.fast.library import NO_LIBRARY, library
 from twinstore.fast.program import Writer
 from twinstore.models.json_text import dumps_sorted
-from twinstore_postgres.bulk.scan import CONVERTERS, is_array
+from twinstore_postgres.bulk.scan import CONVERTERS, base64_text, foreign_text, is_array
 from twinstore_postgres.connection.deadlines import NoAnswer
 from twinstore_postgres.connection.errors import Subject, translated
 from twinstore_postgres.connection.idle import readable
@@ -209,7 +209,7 @@ def error_of(result: PGresult) -> psycopg.Error:
 
 
 # How the text of a column becomes a value, as native code numbers it.
-TEXT, INTEGER, FLAG, NUMBER, INSTANT, JSON, ARRAY, MEMBER = range(8)
+TEXT, INTEGER, FLAG, NUMBER, INSTANT, JSON, ARRAY, MEMBER, DECIMAL, BYTES = range(10)
 KINDS: Final = {
     "bool": FLAG,
     **dict.fromkeys(("int2", "int4", "int8"), INTEGER),
@@ -225,11 +225,8 @@ def no_digests_reason(entity: Entity) -> str | None:
     """Return why rows of an entity have no digests whatever its table is like, ``None`` where they may."""
     if entity.derived_key is not None:
         return "its key follows from its content"
-    if entity.typed or entity.derived or entity.beside:
-        held = (
-            "ObjectIds, UUIDs, decimals or bytes" if entity.typed else "values that follow from the content"
-        )
-        return f"tables hold {held}"
+    if entity.derived or entity.beside:
+        return "tables hold values that follow from the content"
     if entity.layout is Layout.PAYLOAD:
         return "its table holds the whole model in one column"
     if entity.shapes.keys() & {*entity.markers} or entity.has_free_names:
@@ -245,6 +242,8 @@ def unsupported_reason(scan: TableScan) -> str | None:
         return reason
     if len(scan.parts) > MOST_COLUMNS:
         return "it has too many columns"
+    if any(part.convert is foreign_text for part in scan.parts):
+        return "decimals or bytes have a column of another type"
     wanted = kinds_of_places(scan.entity)
     if any(kind_of(part) != wanted.get(part.name, kind_of(part)) for part in scan.parts):
         return "its key, tenant or instant of retention has a column of another type"
@@ -287,6 +286,11 @@ def digest_form(scan: TableScan) -> bytes:
 
 def kind_of(part: SelectedColumn) -> int:
     """Return how the text of a column becomes a value."""
+    if part.convert is base64_text:
+        return BYTES
+    # As it is: of all numbers only decimals are shown by their digits.
+    if part.convert is str:
+        return DECIMAL
     if part.numbers is not None and CONVERTERS.get(part.type_name) is int:
         return MEMBER
     return ARRAY if is_array(part.type_name) else KINDS.get(part.type_name, TEXT)

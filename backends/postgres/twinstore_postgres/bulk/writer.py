@@ -394,7 +394,7 @@ JSON: Final = frozenset({NodeKind.OBJECT, NodeKind.LIST, NodeKind.MAP, NodeKind.
 LISTS: Final = frozenset({NodeKind.LIST})
 # By the type of a column: how it holds a value, and which nodes have such values.
 KINDS: Final[Mapping[str, tuple[ColumnKind, frozenset[NodeKind]]]] = {
-    "text": (ColumnKind.TEXT, TEXTS),
+    "text": (ColumnKind.TEXT, TEXTS | {NodeKind.OBJECT_ID}),
     "int2": (ColumnKind.INT2, frozenset({NodeKind.INT})),
     "int4": (ColumnKind.INT4, frozenset({NodeKind.INT})),
     "int8": (ColumnKind.INT8, frozenset({NodeKind.INT})),
@@ -405,7 +405,9 @@ KINDS: Final[Mapping[str, tuple[ColumnKind, frozenset[NodeKind]]]] = {
     "int4[]": (ColumnKind.INT4S, LISTS),
     "int8[]": (ColumnKind.INT8S, LISTS),
     "float8": (ColumnKind.FLOAT8, frozenset({NodeKind.NUMBER})),
-    "uuid": (ColumnKind.UUID, TEXTS),
+    "uuid": (ColumnKind.UUID, TEXTS | {NodeKind.UUID}),
+    "numeric": (ColumnKind.NUMERIC, frozenset({NodeKind.DECIMAL})),
+    "bytea": (ColumnKind.BYTEA, frozenset({NodeKind.BYTES})),
 }
 
 
