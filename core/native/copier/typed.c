@@ -96,7 +96,7 @@ static inline u32 letter(u8 byte) {
 }
 
 static u32 padding(Text text) {
-  if (!text.size || text.bytes[text.size - 1] != '=') return 0;
+  if (text.size < 2 || text.bytes[text.size - 1] != '=') return 0;
   return text.bytes[text.size - 2] == '=' ? 2 : 1;
 }
 
