@@ -6,11 +6,12 @@ import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.copies import Pair, open_store, write_config
+from tests.support.databases import MongoDatabase, PostgresDatabase
 from tests.support.distributions import install_distribution
 from twinstore.config import load_settings
 from twinstore_backfill.cli import main
@@ -18,7 +19,9 @@ from twinstore_backfill.cli import main
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tests.support.databases import MongoDatabase, PostgresDatabase
+    from twinstore.config import Settings
+
+    Database = MongoDatabase | PostgresDatabase
 
 
 @contextmanager
@@ -47,22 +50,20 @@ def installed_module(folder: Path, name: str, config: Mapping[str, object]) -> I
 
 
 @contextmanager
-def opened(
-    module: str, source: MongoDatabase | PostgresDatabase, target: MongoDatabase | PostgresDatabase, out: Path
-) -> Iterator[Pair]:
+def opened(module: str, source: Database, target: Database, out: Path) -> Iterator[Pair]:
     """Open two databases; the target is migrated, and the source is what another program has made."""
-    sides = [
-        (sections(database)[0], load_settings(dict(database.config), environ={}))
-        for database in (source, target)
-    ]
     out.mkdir(exist_ok=True)
-    (one, left), (other, right) = sides
-    with open_store(module, one, left, read_only=True) as reader, open_store(module, other, right) as writer:
+    with (
+        open_store(module, backend_of(source), settings_of(source), read_only=True) as reader,
+        open_store(module, backend_of(target), settings_of(target)) as writer,
+    ):
         writer.storage.initializer.ensure_migrations()
         yield Pair(reader, writer, out)
 
 
-def sections(database: MongoDatabase | PostgresDatabase) -> list[str]:
-    """Return the names of the drivers that the settings of a database name."""
-    section = cast("dict[str, Any]", database.config["Persistence"])
-    return [name for name in ("Mongo", "Postgres") if name in section]
+def backend_of(database: Database) -> str:
+    return "Mongo" if isinstance(database, MongoDatabase) else "Postgres"
+
+
+def settings_of(database: Database) -> Settings:
+    return load_settings(dict(database.config), environ={})

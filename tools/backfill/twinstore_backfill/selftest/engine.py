@@ -336,7 +336,7 @@ class AppliedCorruption:
         # The first property brings the field with it.
         if kept not in named and not any(lies_in(place, paths) for place in named):
             return f"the field is not named: {', '.join(lines[0]['paths'])}"
-        wrong = sorted(place for place in named if not lies_in(place, (*paths, *also)))
+        wrong = sorted(place for place in named - {kept} if not lies_in(place, (*paths, *also)))
         return f"other fields are named: {', '.join(wrong)}" if wrong else ""
 
 
