@@ -49,20 +49,7 @@ UUIDS: Final = st.binary(min_size=16, max_size=16).map(lambda found: Binary(foun
 OBJECT_IDS: Final = st.binary(min_size=12, max_size=12).map(ObjectId)
 # Names that mean something to a client, a server or the library.
 ODD_NAMES: Final = (
-    "",
-    ".",
-    "a.b",
-    "$",
-    "$a",
-    "$ref",
-    "$id",
-    "$db",
-    "$date",
-    "$oid",
-    "_v",
-    "__proto__",
-    "extra",
-    "0",
+    *("", ".", "a.b", "$", "$a", "$ref", "$id", "$db", "$date", "$oid", "_v", "__proto__", "extra", "0"),
 )
 NAMES_INSIDE: Final = st.one_of(TEXTS, st.sampled_from((*ODD_NAMES, "_id", "_label", "_version", "number")))
 SCALARS: Final = st.one_of(
@@ -112,11 +99,8 @@ def a_bag(pools: dict[str, list[Any]], rng: Random) -> Document:
     """Return a document with properties that no field names."""
     unknown = dict(rng.sample(pools["extra"], rng.randrange(len(pools["extra"]) + 1)))
     known = {"label": rng.choice(pools["label"]), "_seen": rng.choice(pools["seenAt"])}
-    found = {
-        "_id": Int64(rng.getrandbits(63)),
-        **known,
-        **{k: v for k, v in unknown.items() if k not in RESERVED},
-    }
+    found = {"_id": Int64(rng.getrandbits(63)), **known}
+    found |= {name: kept for name, kept in unknown.items() if name not in RESERVED}
     return dict(rng.sample([*found.items()], len(found)))
 
 
@@ -146,10 +130,9 @@ def stored(
     for name in NAMES:
         database.drop_collection(name)
         collection = database.get_collection(name, codec_options=TOLERANT)
+        documents = [RawBSONDocument(raw) for kind, raw, _ in found if kind == name]
         with suppress(BulkWriteError, InvalidBSON):
-            collection.insert_many(
-                [RawBSONDocument(raw) for kind, raw, _ in found if kind == name], ordered=False
-            )
+            collection.insert_many(documents, ordered=False)
         raw_options = bson.CodecOptions(document_class=RawBSONDocument)
         rows[name] = Counter(bytes(one.raw) for one in collection.with_options(raw_options).find())
     return rows
