@@ -191,7 +191,7 @@ def a_user(number: int) -> Document:
 
 def a_room(number: int) -> Document:
     last = {"_id": "m", "ts": moment(number), "u": author(number), "md": [], "n": Int64(2**40)}
-    found = {
+    found: Document = {
         "_id": f"room{number:013}",
         "t": ("c", "p", "d")[number % 3],
         "u": author(number),
