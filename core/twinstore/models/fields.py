@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     JsonValue,
     PlainSerializer,
     PlainValidator,
@@ -96,6 +97,7 @@ __all__ = [
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
+EXACT_DOUBLE: Final = 2**53  # up to which every integer is a double
 SYSTEM_TENANT: Final = "system"
 MICROSECONDS: Final = 1000  # of a millisecond
 # What Unicode calls white space, and so what pydantic trims. Python trims four control characters more.
@@ -236,6 +238,13 @@ def _to_utc(value: datetime) -> datetime:
         raise PydanticCustomError(
             "timestamp_range", "Timestamp is outside the years 1 to 9999 in UTC"
         ) from None
+
+
+def exact_double(value: object) -> object:
+    """Refuse an integer that a double would change; a driver may have its own class for those of 64 bits."""
+    if isinstance(value, int) and EXACT_DOUBLE < abs(value) <= INT64_MAX and int(float(value)) != value:
+        raise PydanticCustomError("number_digits", "Whole number has more digits than a double keeps")
+    return value
 
 
 def refuse_system_tenant(value: str) -> str:
@@ -413,7 +422,7 @@ DigestSet = Annotated[tuple[DigestText, ...], AfterValidator(string_set)]
 TextMap = Annotated[dict[Text, Text], AfterValidator(sorted_map)]
 TrimmedKeyMap = Annotated[dict[Text, Text], AfterValidator(trimmed_key_map)]
 LowerKeyMap = Annotated[dict[Text, Text], AfterValidator(lower_key_map)]
-Number = Annotated[float, Strict(), AfterValidator(checked_number)]
+Number = Annotated[float, Strict(), BeforeValidator(exact_double), AfterValidator(checked_number)]
 # JSON of any form; only normalised, because what it means is known to the caller alone.
 FreeObject = Annotated[
     dict[str, JsonValue], PlainValidator(free_object, json_schema_input_type=dict[str, JsonValue])

@@ -251,7 +251,8 @@ def unsupported_reason(entity: Entity, ignored: AbstractSet[str] = frozenset()) 
         return "its key follows from its content"
     if form.wire_id is None and not form.joined and not form.generated:
         return "its id is not a field of the content"
-    if entity.shapes.keys() & {*entity.markers} or entity.has_free_names:
+    # Unknown properties may have any name.
+    if entity.shapes.keys() & {*entity.markers} or entity.has_free_names or entity.extra is not None:
         return "a field has the name of a marker, or one that native code does not know"
     is_hex = any(part.type is KeyType.HEX for part in entity.key_parts)
     if len(entity.key_parts) > MOST_PARTS or is_hex or entity.key_as_id:

@@ -300,7 +300,10 @@ def first_value(raw: bytes, name: str) -> object:
     element = bytes([kind]) + b"v\x00" + value
     if kind not in TYPED_ELEMENTS:
         return None
-    return bson.decode((len(element) + 5).to_bytes(4, "little") + element + b"\x00", EXACT)["v"]
+    try:
+        return bson.decode((len(element) + 5).to_bytes(4, "little") + element + b"\x00", EXACT)["v"]
+    except bson.InvalidBSON:  # the old binary data, with another length inside than outside
+        return None
 
 
 def uuid_text(value: object) -> str | None:

@@ -526,6 +526,14 @@ def number(text: str) -> object:
     return integer(text) if text.removeprefix("-").isdecimal() else fraction(text)
 
 
+def double(text: str) -> object:
+    """Return a double of a column, which the server spells with an exponent where that is shorter."""
+    if "e" not in text:
+        return number(text)
+    value = float(text)
+    return integer(format(value, ".0f")) if value.is_integer() else value
+
+
 def integer(text: str) -> object:
     """Return an integer; one that no model can hold is marked, in a form that no reader takes."""
     if len(text) <= LONGEST and INT64_MIN <= (value := int(text)) <= INT64_MAX:
@@ -559,8 +567,8 @@ CONVERTERS: Final[Mapping[str, Convert]] = {
     "int2": int,
     "int4": int,
     "int8": int,
-    "float4": number,
-    "float8": number,
+    "float4": double,
+    "float8": double,
     "numeric": number,
     "timestamptz": instant_text,
     "json": json_value,
