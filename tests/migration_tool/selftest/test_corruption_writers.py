@@ -101,6 +101,20 @@ def test_a_change_is_one_change_and_can_be_taken_back(side: ScratchSide) -> None
     assert contents(side, AUDIT) == stored
 
 
+def test_what_looks_like_a_reference_keeps_the_order_of_its_names(documents: ScratchSide) -> None:
+    (row, *_), reference = rows(documents, AUDIT), {"$id": 1, "$ref": "runs", "$db": "other"}
+    writer, values = documents.corruption_writer, {**row.values, "metadata": {"a": [reference]}}
+    planted = writer.change(AUDIT, row, values)
+    assert planted is not None
+    assert [*cast("Any", planted.values)["metadata"]["a"][0].items()] == [*reference.items()]
+    with pytest.raises(CorruptionRefusedError, match="no change"):
+        writer.change(AUDIT, planted, values)
+    changed = writer.change(AUDIT, planted, {**planted.values, "category": "other"})
+    restored = writer.change(AUDIT, changed, planted.values)
+    assert restored is not None
+    assert restored.place == planted.place
+
+
 def test_rows_come_and_go_and_the_key_can_change(side: ScratchSide) -> None:
     (row, other, *_), name = rows(side, AUDIT), place(side, AUDIT, "id").name
     count = len(rows(side, AUDIT))

@@ -36,6 +36,7 @@ from twinstore_mongo.bulk.scan import INT32_MAX, INT32_MIN, UUID_BYTES, instant_
 from twinstore_mongo.client.connection import Connection
 from twinstore_mongo.client.errors import DUPLICATE_KEY, ID_INDEX, violated_index
 from twinstore_mongo.client.types import EXACT
+from twinstore_mongo.mapping.free_json import lossless_document
 from twinstore_mongo.mapping.layout import ID, VERSION, field_of, id_parts, stored_names
 
 if TYPE_CHECKING:
@@ -226,7 +227,8 @@ def shown_id(value: object) -> str | None:
 def row_of(entity: Entity, document: RawBSONDocument) -> RawRow:
     """Return a stored document; the parts of an ``_id`` that holds the key have a place each."""
     raw = bytes(document.raw)
-    values = bson.decode(raw, EXACT)
+    # The client would change the order of what looks like a reference.
+    values = lossless_document(raw) or bson.decode(raw, EXACT)
     if id_parts(entity) and isinstance(values[ID], dict):
         parts = {f"{ID}.{name}": value for name, value in values.pop(ID).items()}
         values = {**parts, **values}
