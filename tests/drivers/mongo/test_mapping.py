@@ -52,7 +52,7 @@ from twinstore.scheduler.options import SchedulerOptions
 from twinstore.scheduler.repositories.impact_snapshots import row_of
 from twinstore.scheduler.repositories.schedules import deletion_of
 from twinstore.scheduler.runs import Run
-from twinstore.testing.datasets import DEVICE, NOTE, PARCEL, SCAN, STUB, TICKET, Dataset
+from twinstore.testing.datasets import DEVICE, NOTE, PARCEL, PLACE, SCAN, STUB, TICKET, Dataset
 from twinstore.testing.entities import (
     COUNTERS,
     DEVICES,
@@ -61,6 +61,7 @@ from twinstore.testing.entities import (
     KIT,
     NOTES,
     PARCELS,
+    PLACES,
     SCANS,
     STUBS,
     TICKETS,
@@ -221,13 +222,20 @@ def test_a_key_that_is_the_id_is_not_stored_next_to_it_again() -> None:
         assert CollectionScan.of(TICKETS).row(document).error == caught.value.reason
 
 
-def test_fields_under_any_name_are_read_and_all_others_with_an_underscore_are_stripped() -> None:
+def test_fields_under_any_name_are_read_and_unknown_ones_are_kept_where_a_field_does() -> None:
     codec, row = codec_of(TICKETS), TICKET.row(DATASET, 2)
     document = stored(codec.encode(row))
     assert {"__v", "_updatedAt", "$price", "hall.place", "_fares"} <= document.keys()
-    assert codec.decode(document | {"_other": 1}) == row
+    found = codec.decode(document | {"_other": 1, "extra": None})
+    assert found.model == row.model.evolve(extra={**row.model.extra, "_other": 1, "extra": None})
+
+
+def test_other_fields_with_an_underscore_are_stripped() -> None:
+    codec, row = codec_of(PLACES), PLACE.row(DATASET, 2)
+    document = stored(codec.encode(row)) | {"_other": 1}
+    assert codec.decode(document) == row
     with pytest.raises(DocumentDecodeError, match="_other"):
-        codec.decode(document | {"_other": 1}, for_copy=True)
+        codec.decode(document, for_copy=True)
 
 
 class Pointer(CanonicalModel):
