@@ -1,8 +1,7 @@
-"""Modules of data alone, installed from one file and migrated as their author does it."""
+"""Modules of data alone, installed as packages and migrated as their author does it."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,19 +24,23 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def installed_module(folder: Path, name: str, config: Mapping[str, object]) -> Iterator[None]:
+def installed_module(
+    folder: Path, name: str, config: Mapping[str, object], file: str = "applications"
+) -> Iterator[None]:
     """Install one of the modules of data alone as a package, migrated as its author does it.
 
     Args:
         folder: where the package is made.
         name: of the module.
         config: settings that name a PostgreSQL.
+        file: of this folder, which describes the module.
     """
     with pytest.MonkeyPatch.context() as patch:
         points = {"twinstore.modules": {name: f"{name}:{name.upper()}_PLUGIN"}}
         package = install_distribution(patch, folder, f"acme-{name}", points) / name
         package.mkdir()
-        shutil.copy(Path(__file__).parent / "applications.py", package / "__init__.py")
+        described = f"from tests.support.{file} import {name.upper()}_PLUGIN as {name.upper()}_PLUGIN\n"
+        (package / "__init__.py").write_text(described)
         settings = write_config(folder / f"{name}.json", config)
         for command in (
             ("dev", "migration", name, f"create_{name}"),

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
+import psycopg
 import pytest
-from bson import Int64
+from bson import Decimal128, Int64
 from bson.raw_bson import RawBSONDocument
 
 from tests.migration_tool.copy.test_generated_ids import Depot, _depot, opened
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 __all__ = ["_depot"]
 
+AWARE: Final[bson.CodecOptions[Document]] = bson.CodecOptions(tz_aware=True)
 WHEN: Final = datetime(2025, 10, 26, 14, 5, 0, 120_000, tzinfo=UTC)
 NUMBERS: Final = (-(2**40), -1, 0, 1, 2, 9, 10, 2**53 + 1, 2**63 - 1)
 GATES: Final = ("", "A", "B", "a", "é", "\uff5a", "😀")
@@ -209,6 +211,32 @@ def test_an_id_that_is_no_key_goes_to_quarantine_with_its_reason_and_the_others_
     counts = [entity["counts"] for entity in report["entities"]]
     assert sum(item["quarantined"] for item in counts) == len(kept)
     assert sum(item["missing"] + item["extra"] + item["different"] for item in counts) == 0
+
+
+def test_unknown_properties_come_over_and_back_and_none_takes_the_place_of_a_field(
+    depot: Depot,
+    back: tuple[Depot, Database[Document]],
+    documents: Database[Document],
+    empty_postgres_database: PostgresDatabase,
+) -> None:
+    unknown: Document = {"_rev": Int64(2**40), "a.b": [None, WHEN], "$cost": Decimal128("1.50"), "extra": {}}
+    documents["tickets"].update_one({"_id": 0}, [{"$replaceWith": {"$literal": ticket(0, **unknown)}}])
+    returning, copies = back
+    expected = rows_in(documents)
+    for pair in (depot, returning):
+        assert pair.copied()["written"] == expected
+        assert pair.verdict() == "PASS"
+    assert bson.decode(originals(copies, "tickets")[NUMBERS.index(0)], AWARE) == ticket(0, **unknown)
+
+    with psycopg.connect(empty_postgres_database.superuser_url) as tables:
+        tables.execute("""UPDATE depot.tickets SET extra = '{"amount": 8, "_id": 1}' WHERE number = 0""")
+    out = depot.directory / "refused"
+    command = ("--execute", "--out", out, "--on-conflict", "overwrite", "--max-quarantine", 9)
+    assert returning("copy", *command).json["totals"]["quarantined"] == 1
+    (line,) = (out / "quarantine.ndjson").read_text("utf-8").splitlines()
+    assert json.loads(line)["reason"].startswith("extra: holds _id, amount, which tickets has for itself")
+    # The target still has what was copied before.
+    assert returning.verdict() == "FAIL"
 
 
 def test_an_integral_double_as_the_key_is_an_equivalence_that_is_counted(

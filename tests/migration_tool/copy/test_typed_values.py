@@ -18,8 +18,8 @@ from psycopg import sql
 from pymongo.errors import BulkWriteError
 
 from tests.support.copies import Answer, invoke, open_store, server_settings, write_config
-from tests.support.distributions import install_distribution
-from tests.support.goods.module import CRATES, STAMPS, WARES
+from tests.support.data_modules import installed_module
+from tests.support.goods import CRATES, STAMPS, WARES
 from tests.unit.fast.test_digests_of_stores import check
 from tests.unit.fast.test_typed_values import MADE, ODD, typed
 from twinstore.catalog.row import Row
@@ -46,10 +46,12 @@ ROWS: Final = len(FACTORIES) * len(TENANTS) * NUMBERS
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _goods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        points = {"twinstore.modules": {"goods": "tests.support.goods.plugin:PLUGIN"}}
-        install_distribution(patch, tmp_path_factory.mktemp("goods"), "acme-goods", points)
+def _goods(tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("goods")
+    with (
+        postgres_server.empty_database() as database,
+        installed_module(folder, "goods", database.config, "goods"),
+    ):
         yield
 
 

@@ -1,1 +1,0 @@
-"""A module of rows with ObjectIds, UUIDs, decimals and bytes, as a host installs it."""
