@@ -38,11 +38,12 @@ from twinstore.catalog.keys import digits, text, uuid
 from twinstore.catalog.tenancy import Tenancy
 from twinstore.fast.program import NoProgram, program_of
 from twinstore.models.canonical import CanonicalModel
-from twinstore.models.fields import Count, Id
+from twinstore.models.fields import Count, ExtraProperties, Id
 from twinstore.models.shapes import Kind, VariantModel, shapes_of, variants_of
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS, GRAPH_JOBS, IMPACT_SNAPSHOTS, RUN_SUMMARIES
 from twinstore.scheduler.graph_jobs import GraphBuildJob, GraphJob, GraphOverlayJob
 from twinstore.testing.entities import (
+    COUNTERS,
     DEVICES,
     ENTRIES,
     LINES,
@@ -52,6 +53,7 @@ from twinstore.testing.entities import (
     PLACES,
     TICKETS,
     Colour,
+    Counter,
     Level,
     Ticket,
 )
@@ -500,7 +502,7 @@ def test_a_name_under_which_no_store_holds_a_value_is_refused_at_any_depth(alias
             replace(TICKETS, model=model)
 
 
-@pytest.mark.parametrize("alias", ["$price", "hall.place"])
+@pytest.mark.parametrize("alias", ["$price", "hall.place", "extra"])
 def test_a_field_without_a_path_is_in_no_key_index_or_list(alias: str) -> None:
     places: tuple[dict[str, Any], ...] = (
         {"key_parts": (text(alias),), "key_as_id": False},
@@ -514,6 +516,59 @@ def test_a_field_without_a_path_is_in_no_key_index_or_list(alias: str) -> None:
             replace(TICKETS, **changes)
     assert alias not in TICKETS.queried
     assert replace(TICKETS, columns={alias: "other"}, narrow=("$price",)).unpathed == TICKETS.unpathed
+
+
+EXTRA: Final[Any] = (ExtraProperties, Field(default_factory=dict))
+
+
+@pytest.mark.parametrize(
+    ("base", "fields", "problem"),
+    [
+        (Ticket, {"more": EXTRA}, "keeps unknown properties in extra and more; one field can"),
+        (Counter, {"extra": (ExtraProperties, ...)}, "has the field extra without a default"),
+        (Counter, {"items": (tuple[Ticket, ...], ())}, "has a model in items that keeps unknown properties"),
+    ],
+)
+def test_one_field_of_the_rows_keeps_unknown_properties(
+    base: type[CanonicalModel], fields: dict[str, Any], problem: str
+) -> None:
+    model: Any = pydantic.create_model("Other", __base__=base, **fields)
+    entity: Entity[Any] = TICKETS if base is Ticket else COUNTERS
+    with pytest.raises(ValueError, match=f"^{entity.name} {problem}"):
+        replace(entity, model=model)
+
+
+def test_no_part_of_a_field_keeps_unknown_properties() -> None:
+    optional = pydantic.create_model("Optional", __base__=Counter, extra=(ExtraProperties | None, None))
+    with pytest.raises(TypeError, match="the type of a field itself"):
+        shapes_of(optional)
+
+
+class Bag(VariantModel, discriminator="id"):
+    """A base with one model, which keeps what it does not name."""
+
+    id: Id
+
+
+class FullBag(Bag, discriminator_prefix="full"):
+    """That model."""
+
+    extra: ExtraProperties = Field(default_factory=dict)
+
+
+def test_none_of_several_models_keeps_unknown_properties() -> None:
+    with pytest.raises(ValueError, match="bags holds several models, of which none can keep unknown"):
+        Entity(
+            name="bags",
+            singular="bag",
+            module="kit",
+            model=Bag,
+            key_parts=(text("id"),),
+            tenancy=Tenancy.none(),
+            group="kit",
+            layout=Layout.PAYLOAD,
+            beside=("id",),
+        )
 
 
 def test_native_code_leaves_other_names_than_those_of_a_convention_to_the_exact_way() -> None:
