@@ -39,11 +39,13 @@ from twinstore.bulk.rows import (
 )
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.catalog.tenancy import StoredOwner, label_of
+from twinstore.errors import UnsupportedCapabilityError
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from twinstore.access.protocol import Access
+    from twinstore.bulk.changes import DocumentChanges
     from twinstore.bulk.rows import Original
     from twinstore.catalog.entity import Entity
     from twinstore.migrations.migration import Initializer
@@ -96,6 +98,7 @@ class Record:
             is required; otherwise a quarantine that needs it uses the model, which is another form of the
             row.
         torn_tail: not a row, but what an interrupted writer left after the last one: counted, not moved.
+        rules: the numbers of the rules that changed it, see :meth:`BulkPort.with_changes`.
     """
 
     key: Key | None
@@ -108,6 +111,7 @@ class Record:
     # Not compared: it returns in pieces what the other attributes say, and is a new object at each read.
     original: Original | str | None = field(default=None, compare=False)
     torn_tail: bool = False
+    rules: Sequence[int] = ()
 
     @property
     def label(self) -> str:
@@ -202,6 +206,22 @@ class BulkPort(Protocol):
     def place(self) -> str:
         """Driver, host and database as the settings name them, for people; without secrets."""
         ...
+
+    def with_changes(self, changes: DocumentChanges) -> BulkPort:
+        """Return the same store, whose views show every row as if its document were stored changed.
+
+        Keys, owners, cuts and digests are those after the changes, and so is the error of a row that no model
+        accepts; ``original`` stays what is stored. A row that a change refuses has the text of the refusal as
+        its ``error``. Counts by owner are those of the stored documents. Nothing is written through it.
+
+        Raises:
+            UnsupportedCapabilityError: the driver cannot. Default: for any change.
+        """
+        if changes:
+            raise UnsupportedCapabilityError(
+                f"Rules cannot be applied to what {self.place} stores; its rows are already of the model."
+            )
+        return self
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order: parents first."""

@@ -61,6 +61,7 @@ class ScanRow:
         expires: the instant by which retention judges the row.
         stored_bytes: what the row takes in the store, where ``content`` shows only a digest of it.
         error: why the row cannot be copied, if the store knows; ``content`` then has a mark.
+        rules: the numbers of the rules that changed it, see ``BulkPort.with_changes``.
     """
 
     key: Key | None
@@ -70,6 +71,7 @@ class ScanRow:
     expires: datetime | None = None
     stored_bytes: int = 0
     error: str | None = None
+    rules: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:

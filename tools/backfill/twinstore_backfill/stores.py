@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from logging import getLogger
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, Self
 
 from typing_extensions import TypeVar
 
+from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
@@ -75,11 +76,16 @@ class Store(Generic[St_co]):
     options: ModuleOptions
     spec: StoreSpec | None = None
     module: str = field(kw_only=True)
+    changes: DocumentChanges = field(default=NO_CHANGES, kw_only=True)
 
     @property
     def bulk(self) -> BulkPort:
-        """The port for whole entities."""
-        return self.storage.bulk
+        """The port for whole entities; its views show rows after the changes."""
+        return self.storage.bulk.with_changes(self.changes) if self.changes else self.storage.bulk
+
+    def changed(self, changes: DocumentChanges) -> Self:
+        """Return the same store, whose rows are read as these changes leave them."""
+        return replace(self, changes=changes)
 
     @property
     def ledger(self) -> Ledger:

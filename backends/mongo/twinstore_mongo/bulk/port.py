@@ -14,6 +14,7 @@ from typing_extensions import override
 from twinstore.access.query import batch_size_argument
 from twinstore.access.scope import UNBOUND, record_system_scope
 from twinstore.access.unit_state import UnitState
+from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.port import BulkPort
 from twinstore.bulk.rows import Counted
 from twinstore.catalog.keys import KeyRange
@@ -58,9 +59,10 @@ SIZE: Final[dict[str, Any]] = {LARGEST: {"$max": {"$bsonSize": "$$ROOT"}}}
 class MongoBulk(BulkPort):
     """Implements :class:`~twinstore.bulk.port.BulkPort` for any module."""
 
-    def __init__(self, connection: Connection, module: Module) -> None:
+    def __init__(self, connection: Connection, module: Module, changes: DocumentChanges = NO_CHANGES) -> None:
         self._connection = connection
         self._module = module
+        self._changes = changes
 
     @property
     @override
@@ -100,6 +102,10 @@ class MongoBulk(BulkPort):
     @override
     def entities(self) -> tuple[Entity, ...]:
         return self._module.entities
+
+    @override
+    def with_changes(self, changes: DocumentChanges) -> MongoBulk:
+        return MongoBulk(self._connection, self._module, changes)
 
     @override
     def inventory(self) -> tuple[Inventory, ...]:
