@@ -163,7 +163,7 @@ class MongoBulk(BulkPort):
 
     @override
     def digestible(self, entity: Entity) -> Digestible | NoDigests:
-        return digestible(entity)
+        return digestible(entity, self._changes)
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
@@ -176,7 +176,7 @@ class MongoBulk(BulkPort):
         record_system_scope("bulk view")
         if as_of is not None:
             self._connection.store.capabilities.require("point_in_time_reads")
-        view = MongoView(self._connection, as_of)
+        view = MongoView(self._connection, as_of, self._changes)
         try:
             yield view
         finally:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
+from twinstore.bulk.changes import NO_CHANGES
 from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
+    from twinstore.bulk.changes import DocumentChanges
     from twinstore.bulk.port import Position, Record
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
@@ -47,8 +49,11 @@ MOST_RECORDS = 1000
 class MongoView(BulkView):
     """Implements :class:`~twinstore.bulk.port.BulkView`; a stream holds one cursor of the server."""
 
-    def __init__(self, connection: Connection, as_of: Position | None) -> None:
+    def __init__(
+        self, connection: Connection, as_of: Position | None, changes: DocumentChanges = NO_CHANGES
+    ) -> None:
         self._connection = connection
+        self._changes = changes
         self._position = as_of
         self._concern = None if as_of is None else PointInTime(timestamp_of(as_of))
         self._streams = OneStream(DRIVER)
@@ -123,7 +128,7 @@ class MongoView(BulkView):
 
         As many threads as there are parts work on it, because this is what a verification waits for last.
         """
-        if isinstance(found := digestible(entity), NoDigests):
+        if isinstance(found := digestible(entity, self._changes), NoDigests):
             return found
         if part:
             return RangeDigests()
@@ -173,12 +178,12 @@ class MongoView(BulkView):
     def _rows(
         self, entity: Entity, within: KeyRange, rows: TenantFilter, batch_size: int
     ) -> Generator[list[ScanRow]]:
-        store, scan = self._connection.store, CollectionScan.of(entity)
+        store, scan = self._connection.store, CollectionScan.of(entity, self._changes)
         with translating(store.where.of(entity)):
             yield from scan.batches(store, self._collection(entity), within, rows=rows, batch_size=batch_size)
 
     def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
-        store, scan = self._connection.store, CollectionScan.of(entity)
+        store, scan = self._connection.store, CollectionScan.of(entity, self._changes)
         with translating(store.where.of(entity)):
             yield from scan.fetch(store, self._collection(entity), keys)
 
