@@ -46,6 +46,7 @@ from twinstore_backfill.verify.checks import SCHEMA
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.expected import member
 from twinstore_backfill.verify.options import VerifyOptions
+from twinstore_backfill.verify.rules import verifier_changes, with_ignored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -437,7 +438,11 @@ def run_selftest(  # noqa: PLR0917  # the three stores, the request, and the rec
     try:
         select_entities(source.bulk, options.entities)
         check_ignored(options.ignored, source.bulk.entities())
-        samples = sample_source(source.bulk, options.sample, options.seed, options.ignored)
+        rules = with_ignored(options.rules, options.ignored)
+        changed = source.changed(verifier_changes(rules, source.bulk.entities()))
+        # As a verification sees them, so that rows which only the copy would refuse are missing in its target.
+        port = preflight(lambda: changed.bulk)
+        samples = sample_source(port, options.sample, options.seed, options.ignored)
         if not any(sample.records for sample in samples.values()):
             raise PreflightError(
                 f"{source.bulk.place} has no row to test with; name a source that holds some.",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity, Marker
     from twinstore.models.json_text import JsonValue
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule
 
 # How a source row differs from what a copy of it stores: where, and by which rule of normalising.
 #
@@ -323,8 +324,11 @@ class FormRefusedError(RefusedError):
 class RowExpectation:
     """Knows what is expected for the rows of one entity."""
 
-    def __init__(self, entity: Entity, ignored: Sequence[IgnoredPath] = ()) -> None:
+    def __init__(
+        self, entity: Entity, ignored: Sequence[IgnoredPath] = (), drops: Sequence[DropRule] = ()
+    ) -> None:
         self._entity = entity
+        self._drops = {item.number: item for item in drops}
         self._ignored = tuple(item.path for item in ignored)
         self._approved = {".".join(("doc", *item.path)): item.reason is not None for item in ignored}
         self._dropped = top_names(ignored, entity, with_reason=True)
@@ -380,7 +384,7 @@ class RowExpectation:
         if self._entity.release is not None:
             stored = json_text.dumps_sorted({"doc": released(self._entity, model).wire(), "storage": markers})
         beside = self.beside(model, markers, wire)
-        contradictions = self._contradictions(row, beside)
+        contradictions = (*self._contradictions(row, beside), *self._drop_changes(row))
         if content == row.content:
             return Expected(stored, beside, contradictions)
         has_own = self._entity.document_id in wire
@@ -403,7 +407,8 @@ class RowExpectation:
         ones, so both stores answer differently. Derived fields may be absent: documents of other programs
         have none.
         """
-        if row.beside == NO_ADDITIONAL_VALUES:
+        # What follows from a document before the rules says nothing about the one after them.
+        if row.beside == NO_ADDITIONAL_VALUES or row.rules:
             return ()
         stored: dict[str, object] = orjson.loads(row.beside)
         names = [name for name in self._entity.beside if name in stored]
@@ -413,6 +418,17 @@ class RowExpectation:
             for name in names
             if stored[name] != beside.get(name)
         )
+
+    def drops(self, row: ScanRow) -> bool:
+        """Whether a rule dropped a property of a source row."""
+        return any(number in self._drops for number in row.rules)
+
+    def _drop_changes(self, row: ScanRow) -> Iterator[Change]:
+        """Yield the properties that rules dropped."""
+        for number in row.rules:
+            if (rule := self._drops.get(number)) is not None:
+                path = ".".join(("doc", *rule.path))
+                yield Change(IGNORED, path, rule.path[0], approved=bool(rule.reason))
 
     def of_pair(self, source: ScanRow, target: ScanRow) -> Expected | Refused:
         """Return what a copy leaves of a row of the target, or makes of it.

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule
+    from twinstore_backfill.verify.row_lists import EntityLists
 
 # Rows that are not in the target, of one question to the ledger.
 KEYS_PER_LEDGER_QUERY: Final = 500
@@ -67,6 +69,9 @@ class RangeComparison:
         ignored: unknown properties that a copy of the entity drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
+        drops: rules that drop unknown properties of the source.
+        moves_tenants: whether rules change the tenant, so that the source is read whole to select by it.
+        row_lists: the lists that are computed from the rows of the source, ``None`` if none is.
     """
 
     source: BulkPort
@@ -80,6 +85,17 @@ class RangeComparison:
     ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
+    drops: Sequence[DropRule] = ()
+    moves_tenants: bool = False
+    row_lists: EntityLists | None = None
+
+    def rows_of_source(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
+        """Return the rows of a range of the source; the tenant is the one after the rules."""
+        if self.tenant is None or not self.moves_tenants:
+            return self.rows(view, within)
+        batches = view.rows(self.entity, within, batch_size=self.batch_size)
+        mine = ([row for row in batch if row.label == self.tenant] for batch in batches)
+        return map(partial(copyable_rows, self.entity), mine)
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -130,7 +146,7 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expectation = RowExpectation(work.entity, work.ignored)
+        self._expectation = RowExpectation(work.entity, work.ignored, work.drops)
         self._queried_fields = queried_fields(work.entity)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
         self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
@@ -138,7 +154,7 @@ class RowComparison:
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
-        return self.keyed_source(self._track_largest(self._work.rows(view, within)), within)
+        return self.keyed_source(self._track_largest(self._work.rows_of_source(view, within)), within)
 
     def target_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the target that have a key; count the others."""
@@ -225,8 +241,12 @@ class RowComparison:
         return True
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
+        self._count_rules(source)
+        lists = self._work.row_lists
+        if lists is not None and (record := self._expectation.record(source)) is not None:
+            lists.add(record, self.result.listed)
         content = self._expectation.kept(source)
-        is_equal = content == target.content
+        is_equal = content == target.content and not self._expectation.drops(source)
         if is_equal:
             # Once is enough: judging takes a multiple of it.
             target.content = content
@@ -234,6 +254,10 @@ class RowComparison:
             self._equal(source, content)
         else:
             self._compare_forms(source, target)
+
+    def _count_rules(self, source: ScanRow) -> None:
+        """Count the rules that changed a row."""
+        self.result.tenants[source.label].rules.update(source.rules)
 
     def _is_plain(self, row: ScanRow) -> bool:
         """Whether the content of a row is all that decides about it."""
@@ -328,6 +352,7 @@ class RowComparison:
 
     def _only_source(self, row: ScanRow) -> None:
         expected = self._expectation.of(row)
+        self._count_rules(row)
         # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if isinstance(expected, Refused):
             self._quarantined(row, expected.reason)
