@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
+from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
@@ -18,6 +19,7 @@ from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.bulk.digests import MOST_THREADS, DigestScan, digestible
 from twinstore_mongo.bulk.export import Exporter, PackedExporter, ReadSize, packed_size
+from twinstore_mongo.bulk.places import place_of
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.bulk.tenant_filter import tenant_filter
@@ -47,8 +49,11 @@ MOST_RECORDS = 1000
 class MongoView(BulkView):
     """Implements :class:`~twinstore.bulk.port.BulkView`; a stream holds one cursor of the server."""
 
-    def __init__(self, connection: Connection, as_of: Position | None) -> None:
+    def __init__(
+        self, connection: Connection, as_of: Position | None, changes: DocumentChanges = NO_CHANGES
+    ) -> None:
         self._connection = connection
+        self._changes = changes
         self._position = as_of
         self._concern = None if as_of is None else PointInTime(timestamp_of(as_of))
         self._streams = OneStream(DRIVER)
@@ -64,7 +69,7 @@ class MongoView(BulkView):
     ) -> Iterator[list[Record]]:
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         size = ReadSize(batch_size_argument(batch_size))
-        return self._single_stream(self._records(Exporter(codec_of(entity)), within, rows, size))
+        return self._single_stream(self._records(self._exporter(entity), within, rows, size))
 
     @override
     def packed(
@@ -76,8 +81,8 @@ class MongoView(BulkView):
         batch_size: int = 1000,
         ignored: AbstractSet[str] = frozenset(),
     ) -> Iterator[Sequence[Record]]:
-        documents = native_documents(entity, ignored)
-        exporter = Exporter(codec_of(entity), frozenset(ignored))
+        exporter = self._exporter(entity, ignored)
+        documents = None if exporter.change else native_documents(entity, exporter.ignored)
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         most = batch_size_argument(batch_size)
         if documents is None:
@@ -148,6 +153,15 @@ class MongoView(BulkView):
         """End the stream that is open; the view is of no use afterwards."""
         self._streams.close()
 
+    def _exporter(self, entity: Entity, ignored: AbstractSet[str] = frozenset()) -> Exporter:
+        change = self._changes.documents.get(entity.name)
+        dropped = None if change is None else change.dropped
+        if dropped is not None:
+            # Native code skips such names too.
+            change, ignored = None, ignored | dropped
+        place, how = place_of(entity, self._changes), self._changes.ids.get(entity.name, "")
+        return Exporter(codec_of(entity), frozenset(ignored), change, place, how)
+
     def _records(
         self, exporter: Exporter, within: KeyRange, rows: TenantFilter, size: ReadSize
     ) -> Generator[list[Record]]:
@@ -166,7 +180,7 @@ class MongoView(BulkView):
             yield from packed.batches(parts)
 
     def _records_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[Record]:
-        store, exporter = self._connection.store, Exporter(codec_of(entity))
+        store, exporter = self._connection.store, self._exporter(entity)
         with translating(store.where.of(entity)):
             yield from exporter.of(store, self._collection(entity), keys)
 
