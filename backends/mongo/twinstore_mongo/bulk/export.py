@@ -48,7 +48,7 @@ from twinstore_mongo.mapping.key_order import (
     order_of,
 )
 from twinstore_mongo.mapping.layout import ID, internal_names
-from twinstore_mongo.mapping.stored_values import MONGO_VALUES, object_id_digits
+from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
     from twinstore_mongo.mapping.key_order import Order
+    from twinstore_mongo.mapping.object_ids import ReplacedIds
 
 if TYPE_CHECKING:
     # The client declares the one kind where it gives the other.
@@ -127,14 +128,14 @@ class Exporter:
         ignored: unknown properties at the top that are skipped, whatever they hold.
         change: what is changed in each document first.
         place: how documents are found; by default as their model has its key.
-        ids: what the ObjectId of a key becomes, ``uuid`` or ``text``; empty where it stays as it is stored.
+        ids: the keys that replace the ObjectIds by which documents are found.
     """
 
     codec: Codec[Any]
     ignored: frozenset[str] = frozenset()
     change: DocumentChange | None = None
     place: Codec[Any] | None = None
-    ids: str = ""
+    ids: ReplacedIds | None = None
     located: Codec[Any] = field(init=False)
     instants: PathTree = field(init=False)
     _left_out: frozenset[str] = field(init=False)
@@ -226,14 +227,19 @@ class Exporter:
         self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
     ) -> Iterator[Record]:
         """Yield single records."""
-        if self.ids:
-            keys = [(digits,) for key in keys if (digits := object_id_digits(key[0], self.ids)) is not None]
-        for condition in conditions_of(self.located, keys):
+        for condition in self._conditions(keys):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with cleanup_unless_forked(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
                     for records in self.decoded(parts_of(batch)):
                         yield from records
+
+    def _conditions(self, keys: Sequence[Key]) -> Iterator[Document]:
+        if self.ids is None:
+            return conditions_of(self.located, keys)
+        stored = self.ids.stored(keys)
+        starts = range(0, len(stored), KEYS_AT_ONCE)
+        return ({ID: {"$in": stored[start : start + KEYS_AT_ONCE]}} for start in starts)
 
     def decoded(self, parts: Iterator[bytes]) -> Iterator[list[Record]]:
         """Return the records of parts of raw batches; a generator would remember some too long."""
@@ -301,7 +307,7 @@ class Exporter:
     def first_key(self, raw: bytes) -> Key | None:
         """Return the key by the first values of its names, ``None`` where they are none of the entity."""
         key = self.located.first_values(raw)
-        is_key = not self.ids and self.located.entity.admits_key(key)
+        is_key = self.ids is None and self.located.entity.admits_key(key)
         return cast("Key", key) if is_key else None
 
     def record(self, document: Document, raw: bytes, *, is_broken: bool = False) -> Record:
@@ -309,7 +315,7 @@ class Exporter:
         if self.change is None:
             return self._judged(document, raw)
         # Ranges are cut by ObjectIds, so a row with another _id would be in none or in a wrong one.
-        if self.ids and type(document.get(ID)) is not ObjectId:
+        if self.ids is not None and type(document.get(ID)) is not ObjectId:
             return self.by_first_values(raw, NO_OBJECT_ID)
         try:
             changed = self.change(document, MONGO_VALUES)

@@ -164,7 +164,7 @@ class MongoBulk(BulkPort):
 
     @override
     def digestible(self, entity: Entity) -> Digestible | NoDigests:
-        return digestible(entity)
+        return digestible(entity, self._changes)
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
-from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
+from twinstore.bulk.changes import NO_CHANGES
 from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
@@ -26,12 +26,14 @@ from twinstore_mongo.bulk.tenant_filter import tenant_filter
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.positions import PointInTime, time_not_sent_message, timestamp_of
 from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.object_ids import ReplacedIds
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from pymongo.collection import Collection
 
+    from twinstore.bulk.changes import DocumentChanges
     from twinstore.bulk.port import Position, Record
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
@@ -128,7 +130,7 @@ class MongoView(BulkView):
 
         As many threads as there are parts work on it, because this is what a verification waits for last.
         """
-        if isinstance(found := digestible(entity), NoDigests):
+        if isinstance(found := digestible(entity, self._changes), NoDigests):
             return found
         if part:
             return RangeDigests()
@@ -159,8 +161,9 @@ class MongoView(BulkView):
         if dropped is not None:
             # Native code skips such names too.
             change, ignored = None, ignored | dropped
-        place, how = place_of(entity, self._changes), self._changes.ids.get(entity.name, "")
-        return Exporter(codec_of(entity), frozenset(ignored), change, place, how)
+        place, to = place_of(entity, self._changes), self._changes.ids.get(entity.name)
+        ids = None if to is None else ReplacedIds.of(entity.key_parts[0].type, to)
+        return Exporter(codec_of(entity), frozenset(ignored), change, place, ids)
 
     def _records(
         self, exporter: Exporter, within: KeyRange, rows: TenantFilter, size: ReadSize
@@ -187,12 +190,12 @@ class MongoView(BulkView):
     def _rows(
         self, entity: Entity, within: KeyRange, rows: TenantFilter, batch_size: int
     ) -> Generator[list[ScanRow]]:
-        store, scan = self._connection.store, CollectionScan.of(entity)
+        store, scan = self._connection.store, CollectionScan.of(entity, self._changes)
         with translating(store.where.of(entity)):
             yield from scan.batches(store, self._collection(entity), within, rows=rows, batch_size=batch_size)
 
     def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
-        store, scan = self._connection.store, CollectionScan.of(entity)
+        store, scan = self._connection.store, CollectionScan.of(entity, self._changes)
         with translating(store.where.of(entity)):
             yield from scan.fetch(store, self._collection(entity), keys)
 

@@ -13,12 +13,12 @@ from bson.int64 import Int64
 from typing_extensions import override
 
 from twinstore.bulk.changes import StoredObjectId, StoredReference, StoredValues
-from twinstore.catalog.keys import KeyType
+from twinstore.models.fields import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["MONGO_VALUES", "MongoValues", "object_id_digits"]
+__all__ = ["MONGO_VALUES", "MongoValues"]
 
 
 def _instant(value: datetime) -> datetime:
@@ -59,6 +59,8 @@ class MongoValues(StoredValues):
             return Binary(value.bytes, UUID_SUBTYPE)
         if isinstance(value, Decimal):
             return Decimal128(value)
+        if isinstance(value, float) and value.is_integer() and INT64_MIN <= value <= INT64_MAX:
+            return int(value)
         if isinstance(value, datetime):
             # As the client gives instants: without a zone, in UTC.
             return value.astimezone(UTC).replace(tzinfo=None)
@@ -66,24 +68,3 @@ class MongoValues(StoredValues):
 
 
 MONGO_VALUES: Final = MongoValues()
-
-
-def object_id_digits(key: object, how: str) -> str | None:
-    """Return the digits of the ObjectId that became a key, ``None`` for a key that none becomes.
-
-    Args:
-        key: the part of the key.
-        how: what the ObjectId became: ``text``, or ``uuid``, of version 7: milliseconds in 48 bits, and around
-            version and variant the last 8 bytes of the ObjectId.
-    """
-    if how == "text":
-        return key if isinstance(key, str) and KeyType.OBJECT_ID.admits(key) else None
-    try:
-        value = UUID(str(key)).int
-    except ValueError:
-        return None
-    seconds, beyond = divmod(value >> 80, 1000)
-    rest = (value >> 64 & 0xFFF) << 52 | value >> 10 & (1 << 52) - 1
-    # Everything else is of a UUID that was made otherwise.
-    is_made = not beyond and not value & 0x3FF and value >> 76 & 0xF == 7 and value >> 62 & 3 == 2  # noqa: PLR2004
-    return f"{seconds:08x}{rest:016x}" if is_made and seconds < 1 << 32 else None
