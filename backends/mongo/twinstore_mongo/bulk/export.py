@@ -78,7 +78,6 @@ NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
 # Each byte that is not UTF-8 as a surrogate, for changes that replace it.
 BROKEN_TEXT: Final = NAIVE.with_options(unicode_decode_error_handler="surrogateescape")
 BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
-NO_OBJECT_ID: Final = "its _id is not an ObjectId"
 ALTERED: Final = "holds what the client does not give back"
 # Types that models would read as something else, by their number.
 FOREIGN: Final = {**REPLACED, 0x0D: "code", 0x0F: "code with scope"}
@@ -237,9 +236,9 @@ class Exporter:
     def _conditions(self, keys: Sequence[Key]) -> Iterator[Document]:
         if self.ids is None:
             return conditions_of(self.located, keys)
-        stored = self.ids.stored(keys)
+        (name,), stored = self.located.key, self.ids.stored(keys)
         starts = range(0, len(stored), KEYS_AT_ONCE)
-        return ({ID: {"$in": stored[start : start + KEYS_AT_ONCE]}} for start in starts)
+        return ({name: {"$in": stored[start : start + KEYS_AT_ONCE]}} for start in starts)
 
     def decoded(self, parts: Iterator[bytes]) -> Iterator[list[Record]]:
         """Return the records of parts of raw batches; a generator would remember some too long."""
@@ -314,9 +313,10 @@ class Exporter:
         """Return the record of a document; ``is_broken`` if its wrong bytes are surrogates."""
         if self.change is None:
             return self._judged(document, raw)
-        # Ranges are cut by ObjectIds, so a row with another _id would be in none or in a wrong one.
-        if self.ids is not None and type(document.get(ID)) is not ObjectId:
-            return self.by_first_values(raw, NO_OBJECT_ID)
+        # Ranges are cut by ObjectIds, so a row with anything else there is in none or in a wrong one.
+        name = self.located.key[0]
+        if self.ids is not None and type(document.get(name)) is not ObjectId:
+            return self.by_first_values(raw, f"its {name} is not an ObjectId")
         try:
             changed = self.change(document, MONGO_VALUES)
         except ChangeRefusedError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from twinstore.catalog.entity import Entity
@@ -23,11 +24,19 @@ class Identified(CanonicalModel):
 
 def place_of(entity: Entity, changes: DocumentChanges) -> Codec[Any]:
     """Return the codec by which documents are found: ranges are cut and read by what is stored."""
-    if entity.name in changes.keys:
-        codec = Codec(entity)
-        codec.key = (changes.keys[entity.name],)
-        return codec
-    return Codec(by_object_id(entity)) if entity.name in changes.ids else codec_of(entity)
+    own, has_object_ids = changes.keys.get(entity.name), entity.name in changes.ids
+    if own is None and not has_object_ids:
+        return codec_of(entity)
+    codec = Codec(by_object_id(entity) if has_object_ids else entity)
+    codec.key = codec_of(entity).key if own is None else (own,)
+    return codec
+
+
+def codec_after(entity: Entity, changes: DocumentChanges) -> Codec[Any]:
+    """Return the codec of documents after the changes, in which another field than ``_id`` may be the key."""
+    if entity.name not in changes.keys:
+        return codec_of(entity)
+    return Codec(replace(entity, generated_id=True, own_id=None, key_as_id=False))
 
 
 def by_object_id(entity: Entity) -> Entity[Identified]:

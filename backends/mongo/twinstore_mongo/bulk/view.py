@@ -19,13 +19,12 @@ from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.bulk.digests import MOST_THREADS, DigestScan, digestible
 from twinstore_mongo.bulk.export import Exporter, PackedExporter, ReadSize, packed_size
-from twinstore_mongo.bulk.places import place_of
+from twinstore_mongo.bulk.places import codec_after, place_of
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.bulk.tenant_filter import tenant_filter
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.positions import PointInTime, time_not_sent_message, timestamp_of
-from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.object_ids import ReplacedIds
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ class MongoView(BulkView):
             change, ignored = None, ignored | dropped
         place, to = place_of(entity, self._changes), self._changes.ids.get(entity.name)
         ids = None if to is None else ReplacedIds.of(entity.key_parts[0].type, to)
-        return Exporter(codec_of(entity), frozenset(ignored), change, place, ids)
+        return Exporter(codec_after(entity, self._changes), frozenset(ignored), change, place, ids)
 
     def _records(
         self, exporter: Exporter, within: KeyRange, rows: TenantFilter, size: ReadSize

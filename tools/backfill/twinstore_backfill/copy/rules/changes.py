@@ -63,13 +63,19 @@ def copier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentChang
         entity.name: rule.to
         for entity in found
         for rule in rules.of(entity, IdRule)
-        if rule.path == (ID,) and entity.document_id is not None
+        if len(entity.key) == 1 and rule.path == (keys.get(entity.name) or key_name(entity),)
     }
     return DocumentChanges(
         {entity.name: _change(entity, of_entity) for entity, of_entity in found.items() if of_entity},
         keys,
         ids,
     )
+
+
+def key_name(entity: Entity) -> str:
+    """Return under which name documents have a key of one part."""
+    has_own_name = entity.document_id is None and not entity.key_as_id
+    return entity.key[0] if has_own_name else ID
 
 
 def _change(entity: Entity, rules: Sequence[Rule]) -> EntityChange:

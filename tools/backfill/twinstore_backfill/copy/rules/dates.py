@@ -1,8 +1,8 @@
 """Instants as texts and numbers of other programs write them.
 
 A format is read from left to right. A number takes as many of its digits as there are, at most the two or six
-of its directive, and is never shortened so that the rest fits. Names are English on every host and match in
-any case; every other character stands for itself.
+of its directive, and is never shortened so that the rest fits. Names are English on every host; a letter of
+ASCII matches in either case, and every other character stands for itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DIGITS: Final[Mapping[str, tuple[int, int]]] = {
     "j": (1, 3),
     "f": (1, 6),
 }
-OFFSET: Final = re.compile(r"Z|([+-])([01][0-9]|2[0-3]):?([0-5][0-9])")
+OFFSET: Final = re.compile(r"z|([+-])([01][0-9]|2[0-3]):?([0-5][0-9])")
 # Exact for every number that is accepted: at most 20 digits on either side of the point, or 34 of a decimal.
 EXACT: Final = Context(prec=100)
 LARGEST: Final = Decimal(10) ** 20
@@ -54,7 +54,7 @@ def reader_of(form: str, zone: str | None) -> Reader:
     if form in PER_SECOND:
         unit = PER_SECOND[form]
         return lambda value: _since_epoch(value, unit)
-    parts, place = tuple(_parts(form)), None if zone is None else ZoneInfo(zone)
+    parts, place = tuple(_parts(_lower(form, "%"))), None if zone is None else ZoneInfo(zone)
     return lambda value: _instant(value, parts, place) if isinstance(value, str) else None
 
 
@@ -80,6 +80,12 @@ def _since_epoch(value: object, per_second: int) -> datetime | None:
         return None
 
 
+def _lower(text: str, kept: str = "") -> str:
+    """Return a text with the letters of ASCII in lower case, but for those behind a character."""
+    pairs = zip(("", *text), text, strict=False)
+    return "".join(this.lower() if this.isascii() and before != kept else this for before, this in pairs)
+
+
 def _parts(form: str) -> Iterator[tuple[str, str]]:
     """Yield the parts of a format: a directive with an empty text, or an empty directive with a character."""
     characters = iter(form)
@@ -89,7 +95,7 @@ def _parts(form: str) -> Iterator[tuple[str, str]]:
 
 
 def _instant(text: str, parts: tuple[tuple[str, str], ...], zone: ZoneInfo | None) -> datetime | None:
-    fields = _fields(text, parts) if len(text) <= LONGEST else None
+    fields = _fields(_lower(text), parts) if len(text) <= LONGEST else None
     if fields is None or "Y" not in fields:
         return None
     if "offset" not in fields and zone is None:
@@ -110,11 +116,9 @@ def _in_zone(local: datetime, zone: ZoneInfo) -> datetime | None:
         instant, other = first.astimezone(UTC), second.astimezone(UTC)
     except OverflowError:
         return None
-    if instant == other:
-        return instant
-    if instant.astimezone(zone).replace(tzinfo=None) != local:
-        raise LocalTimeError("the local time does not exist in its zone")
-    raise LocalTimeError("the local time is ambiguous in its zone")
+    if instant != other:
+        raise LocalTimeError
+    return instant
 
 
 def _local(fields: Fields) -> datetime:
@@ -172,7 +176,7 @@ def _read(directive: str, text: str, at: int, fields: Fields) -> int | None:
         sign, hours, minutes = match.groups(default="0")
         offset = int(hours) * 60 + int(minutes)
         return _noted(fields, "offset", -offset if sign == "-" else offset, match.end())
-    return _read_name(directive, text[at:].lower(), at, fields)
+    return _read_name(directive, text[at:], at, fields)
 
 
 def _read_name(directive: str, rest: str, at: int, fields: Fields) -> int | None:

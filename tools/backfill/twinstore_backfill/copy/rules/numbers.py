@@ -11,9 +11,9 @@ from twinstore.models.fields import INT64_MAX, INT64_MIN
 from twinstore.models.shapes import Kind
 
 TEXT: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-# Longer than any number that a store holds exactly; Python itself refuses to read numbers of some thousand.
-LONGEST: Final = 1000
-EXACT: Final = Context(prec=4 * LONGEST, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
+# Longer texts are no numbers of anybody.
+LONGEST: Final = 400
+EXACT: Final = Context(prec=20 * LONGEST, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
 # Of a decimal of 128 bits.
 MOST_DIGITS: Final = 34
 EXPONENTS: Final = range(-6176, 6112)
@@ -49,19 +49,19 @@ def product(number: Decimal, factor: Decimal, kind: Kind | None) -> int | float 
         return _decimal(found)
     is_whole = found == found.to_integral_value() and INT64_MIN <= found <= INT64_MAX
     if kind is Kind.INTEGER and not is_whole:
-        raise InexactError("the number is not an integer of 64 bits")
+        raise InexactError
     if kind is not Kind.NUMBER and is_whole:
         return int(found)
     double = float(found) if found else 0.0
     if not math.isfinite(double) or Decimal(repr(double)) != found:
-        raise InexactError("the number has more digits than a double holds")
+        raise InexactError
     return double
 
 
 def _decimal(number: Decimal) -> Decimal:
     # Models write no exponent, and no zero with a sign.
-    plain = Decimal(format(number, "f")) if number else number.copy_abs()
+    plain = Decimal(format(number or number.copy_abs(), "f"))
     digits, exponent = plain.as_tuple().digits, plain.as_tuple().exponent
     if len(digits) > MOST_DIGITS or exponent not in EXPONENTS:
-        raise InexactError("the number has more digits than a decimal holds")
+        raise InexactError
     return plain

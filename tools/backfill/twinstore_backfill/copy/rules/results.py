@@ -15,14 +15,14 @@ from pydantic_core import PydanticCustomError
 from twinstore.bulk.changes import StoredObjectId
 from twinstore.catalog.keys import KeyType
 from twinstore.models.fields import decimal_number, parse_timestamp
-from twinstore.models.shapes import Kind, shapes_of
+from twinstore.models.shapes import Kind, ValueShape, shapes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from twinstore.bulk.changes import StoredValues
     from twinstore.catalog.entity import Entity
-    from twinstore.models.shapes import FieldShape, ValueShape
+    from twinstore.models.shapes import FieldShape
     from twinstore_backfill.copy.rules.places import Path
     from twinstore_backfill.rules.model import RenameRule
 
@@ -44,6 +44,9 @@ def shape_at(entity: Entity, path: Path, renames: Sequence[RenameRule] = ()) -> 
             path = (*rename.to, *path[len(rename.path) :])
             break
     name, *rest = path
+    marker = next((item for item in entity.storage if name in {item.name, f"_{item.name}"}), None)
+    if marker is not None:
+        return ValueShape(marker.kind, object)
     wire = entity.document_id if name == ID else name
     return None if wire is None else _shape(entity.shapes, (wire, *rest))
 

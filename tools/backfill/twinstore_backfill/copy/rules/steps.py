@@ -18,14 +18,15 @@ from uuid import UUID
 
 from twinstore.bulk.changes import ChangeRefusedError, StoredObjectId, StoredReference, StoredValues
 from twinstore.models.fields import BLANKS
-from twinstore.models.json_text import dumps, format_timestamp
+from twinstore.models.json_text import dumps
 from twinstore.models.shapes import Kind
 from twinstore_backfill.copy.rules.dates import LocalTimeError, Reader, reader_of, whole_milliseconds
 from twinstore_backfill.copy.rules.ids import uuid_of
 from twinstore_backfill.copy.rules.numbers import InexactError, number_in, product
 from twinstore_backfill.copy.rules.places import ABSENT, Converter, Members, holders, objects, replace_each
-from twinstore_backfill.copy.rules.results import ID, shape_at, stored_path, written
+from twinstore_backfill.copy.rules.results import shape_at, stored_path, written
 from twinstore_backfill.rules.model import (
+    ANY,
     DateRule,
     DefaultRule,
     DeriveRule,
@@ -69,7 +70,7 @@ class Place:
 
 def refused(rule: Rule, reason: str) -> ChangeRefusedError:
     """Return the refusal of a value by a rule."""
-    return ChangeRefusedError(f"{rule.text}: {rule.kind}: {reason}")
+    return ChangeRefusedError(f"{rule.text}: [[{rule.kind}]] {reason}")
 
 
 def step_of(rule: Rule, place: Place) -> Step:
@@ -125,7 +126,7 @@ def _cleaned(rule: ReplaceRule, wrong: Callable[[str], bool], value: object) -> 
     found = {name: _cleaned(rule, wrong, item) for name, item in members.items()}
     named = {cast("str", _cleaned(rule, wrong, name)): item for name, item in found.items()}
     if len(named) < len(found):
-        raise refused(rule, "two names become the same")
+        raise refused(rule, "makes two names of an object equal")
     same = named.keys() == members.keys() and all(map(_is, found.values(), members.values()))
     return value if same else named
 
@@ -174,14 +175,12 @@ def word_of(value: object) -> str | None:
 
 
 def _date(rule: DateRule, place: Place) -> Step:
+    del place
     readers = tuple(reader_of(form, rule.zone) for form in rule.formats)
-    as_text = place.kind(rule) is Kind.TEXT
 
     def convert(values: StoredValues, value: object) -> object:
         found = _instant(rule, readers, values.read(value))
-        if found is None:
-            return value
-        return format_timestamp(found) if as_text else values.write(found)
+        return value if found is None else values.write(found)
 
     return _of_values(rule, lambda values: partial(convert, values))
 
@@ -190,10 +189,10 @@ def _instant(rule: DateRule, readers: Sequence[Reader], value: object) -> dateti
     """Return the one instant that all matching formats read, ``None`` if none matches."""
     try:
         found = {instant for read in readers if (instant := read(value)) is not None}
-    except LocalTimeError as error:
-        raise refused(rule, str(error)) from None
+    except LocalTimeError:
+        raise refused(rule, "finds a local time that its zone has twice or never") from None
     if len(found) > 1:
-        raise refused(rule, "two formats read different instants")
+        raise refused(rule, "finds two formats that give different instants")
     return whole_milliseconds(found.pop()) if found else None
 
 
@@ -206,8 +205,8 @@ def _number(rule: NumberRule, place: Place) -> Step:
             return value
         try:
             return values.write(product(number, rule.factor, kind))
-        except InexactError as error:
-            raise refused(rule, str(error)) from None
+        except InexactError:
+            raise refused(rule, "finds a number that the field does not hold exactly") from None
 
     return _of_values(rule, lambda values: partial(convert, values))
 
@@ -217,9 +216,10 @@ def _id(rule: IdRule, place: Place) -> Step:
 
     def convert(values: StoredValues, value: object) -> object:
         digits = object_id_in(values, values.read(value))
-        if digits is None or (rule.to == "text" and digits == value):
+        if digits is None:
             return value
-        return digits if rule.to == "text" else values.write(as_kind(uuid_of(digits), kind))
+        new = values.write(as_kind(digits if rule.to == "text" else uuid_of(digits), kind))
+        return value if type(new) is type(value) and new == value else new
 
     return _of_values(rule, lambda values: partial(convert, values))
 
@@ -234,8 +234,10 @@ def object_id_in(values: StoredValues, value: object) -> str | None:
     return cast("str", value).lower() if is_text else None
 
 
-def as_kind(value: UUID, kind: Kind | None) -> object:
-    """Return a UUID as a field of a kind has it: a text but where the field is a UUID."""
+def as_kind(value: UUID | str, kind: Kind | None) -> object:
+    """Return an id as a field of a kind has it: a text but where the field has a type of its own."""
+    if isinstance(value, str):
+        return StoredObjectId(value) if kind is Kind.OBJECT_ID else value
     if kind is Kind.UUID:
         return value
     return value.hex if kind is Kind.HEX else str(value)
@@ -261,18 +263,17 @@ def _derive(rule: DeriveRule, place: Place) -> Step:
 
 def _derived(rule: DeriveRule, document: Members, values: StoredValues) -> object:
     """Return the value of a list; ``ABSENT`` where there is no list, or where it has no value to choose."""
-    if document.get(rule.of[0]) is None:
-        return ABSENT
     found = [value for value in _gathered(document, rule.of) if value is not None]
     if rule.how == "count":
-        return values.write(len(found))
+        is_there = any(holder[name] is not None for holder, name in holders(document, rule.of))
+        return values.write(len(found)) if is_there else ABSENT
     if not found:
         return ABSENT
     if rule.how in {"first", "last"}:
         return found[0 if rule.how == "first" else -1]
     ranks = [_rank(rule, values.read(value)) for value in found]
     if len({kind for kind, _ in ranks}) > 1:
-        raise refused(rule, "the values are of different types")
+        raise refused(rule, "finds values that cannot be compared")
     choose = max if rule.how == "max" else min
     # Of equal ones the first.
     return found[choose(range(len(found)), key=lambda number: ranks[number][1])]
@@ -302,7 +303,7 @@ def _rank(rule: DeriveRule, value: object) -> tuple[str, Any]:
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if is_number and not math.isnan(value):
         return "number", value
-    raise refused(rule, "a value is neither a text, a number nor an instant")
+    raise refused(rule, "finds values that cannot be compared")
 
 
 def _rename(rule: RenameRule, place: Place) -> Step:
@@ -321,25 +322,49 @@ def _rename(rule: RenameRule, place: Place) -> Step:
 
 
 def _moved(rule: RenameRule, document: Members, path: Path, to: Path) -> bool:
-    """Move a value inside of an object; return whether it was there."""
-    found = list(holders(document, path))
-    if not found:
+    """Move a value inside of an object; return whether something changed."""
+    holder = _object_at(rule, document, path[:-1])
+    if holder is None or path[-1] not in holder:
         return False
-    if len(found) > 1:
-        raise refused(rule, "several values would move to one place")
-    holder, name = found[0]
-    # A copy, because what is changed at one place later must not change at the other.
-    value = deepcopy(holder[name]) if rule.keep else holder.pop(name)
-    for inner in to[:-1]:
-        if document.get(inner) is None:
-            document[inner] = {}
-        if type(document[inner]) is not dict:
-            raise refused(rule, "the place that it moves to is not an object")
-        document = cast("Members", document[inner])
-    if document.get(to[-1]) is not None:
-        raise refused(rule, "the place that it moves to has a value")
-    document[to[-1]] = value
+    value, there = holder[path[-1]], _value_at(rule, document, to)
+    if there is not None:
+        if value is not None and value != there:
+            raise refused(rule, "finds another value at the new place")
+        if rule.keep:
+            return False
+    if not rule.keep:
+        del holder[path[-1]]
+    if there is None:
+        for name in to[:-1]:
+            if document.get(name) is None:
+                document[name] = {}
+            document = cast("Members", document[name])
+        # A copy, because what is changed at one place later must not change at the other.
+        document[to[-1]] = deepcopy(value) if rule.keep else value
     return True
+
+
+def _object_at(rule: RenameRule, value: object, path: Path) -> Members | None:
+    """Return the one object at a path, ``None`` if there is none; a list may hold several."""
+    for name in path:
+        if name == ANY or isinstance(value, list):
+            raise refused(rule, "finds several values for one place")
+        value = cast("Members", value).get(name) if type(value) is dict else None
+    if isinstance(value, list):
+        raise refused(rule, "finds several values for one place")
+    return cast("Members", value) if type(value) is dict else None
+
+
+def _value_at(rule: RenameRule, document: Members, path: Path) -> object:
+    """Return the value at the new place, ``None`` for none."""
+    inner: object = document
+    for name in path:
+        if type(inner) is not dict:
+            raise refused(rule, "finds no object around the new place")
+        inner = cast("Members", inner).get(name)
+        if inner is None:
+            return None
+    return inner
 
 
 def _drop(rule: DropRule, place: Place) -> Step:
@@ -356,17 +381,15 @@ def _drop(rule: DropRule, place: Place) -> Step:
 
 
 def _key(rule: KeyRule, place: Place) -> Step:
-    del place
-    (name,) = rule.path
+    (name,), (key,) = rule.path, place.entity.key
 
     def step(document: Members, values: StoredValues) -> bool:
         del values
-        # What is stored there is lost, and counted as a change.
-        document.pop(ID, None)
         value = document.pop(name, None)
         if value is None:
-            raise refused(rule, "the value is absent or null")
-        document[ID] = value
+            raise refused(rule, "finds no value for the key")
+        document[key] = value
+        # The _id of the document is lost.
         return True
 
     return step
