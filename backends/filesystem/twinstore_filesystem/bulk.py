@@ -20,7 +20,7 @@ from twinstore.catalog.keys import INT64_MIN, KeyRange, KeyType, can_bound
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind
 from twinstore.documents import DocumentBulk, DocumentView
 from twinstore.documents.access import batched, scope_of, unowned
-from twinstore.documents.rows import changed_record, key_of, scan_row
+from twinstore.documents.rows import changed_record, changed_scan_row, key_of
 from twinstore.errors import ConfigurationError
 from twinstore.models.json_text import dumps_sorted
 from twinstore.runtime.forks import cleanup_unless_forked, guard_stream
@@ -148,7 +148,9 @@ class FilesystemView(DocumentView):
             first, last = min(wanted), max(wanted)
             within = KeyRange(first, (*last[:-1], _following(last[-1])))
             yield from (
-                shown(row) for row in self._unit.scan(entity, within, scope_of(None)) if row.key in wanted
+                self._scanned(row)
+                for row in self._unit.scan(entity, within, scope_of(None))
+                if row.key in wanted
             )
 
     @override
@@ -165,7 +167,7 @@ class FilesystemView(DocumentView):
 
     @override
     def _scanned(self, row: DocumentRow) -> ScanRow:
-        return shown(row)
+        return shown(row, self.changes.documents.get(row.entity.name))
 
     def _records(self, entity: Entity, within: KeyRange, tenant_id: str | None) -> Iterator[Record]:
         if unowned(entity, tenant_id):
@@ -214,7 +216,7 @@ def torn_tail() -> Record:
     return Record(key=None, owner=NO_TENANT, model=None, torn_tail=True)
 
 
-def record(row: FileRow, change: DocumentChange | None = None) -> Record:
+def record(row: FileRow, change: DocumentChange | None) -> Record:
     """Return a row for a copy after its change: decoded, or with the path and the reason why it cannot be."""
     if row.error is not None:
         return Record(key_of(row), owner_of(row), None, error=why(row), original=row.original)
@@ -226,10 +228,10 @@ def record(row: FileRow, change: DocumentChange | None = None) -> Record:
     return found
 
 
-def shown(row: DocumentRow) -> ScanRow:
-    """Return a row for comparison."""
+def shown(row: DocumentRow, change: DocumentChange | None) -> ScanRow:
+    """Return a row for comparison after its change."""
     if not isinstance(row, FileRow) or row.error is None:
-        return scan_row(row)
+        return changed_scan_row(row, change)
     # Equal to nothing that is stored, so that nothing is taken for a copy of it.
     content = dumps_sorted({"doc": marked("unreadable", row.error), "storage": {}})
     return ScanRow(key_of(row), owner_of(row), content, error=why(row))

@@ -27,7 +27,7 @@ from twinstore.bulk.unique_moves import conflict_reason, unique_conflicts
 from twinstore.catalog.keys import KeyRange, can_bound
 from twinstore.catalog.tenancy import ALL_TENANTS, label_of
 from twinstore.documents.access import HeldRow, SingleUnit, batched, discard, hold, scope_of, store, unowned
-from twinstore.documents.rows import changed_record, content, encode, scan_row
+from twinstore.documents.rows import changed_record, changed_scan_row, content, encode
 from twinstore.errors import DuplicateError, NotFoundError
 from twinstore.migrations.migration import MigrationState
 from twinstore.models.fields import parse_timestamp
@@ -243,7 +243,7 @@ class DocumentView(BulkView):
         return changed_record(row, self._unit.driver, self.changes.documents.get(row.entity.name))
 
     def _scanned(self, row: DocumentRow) -> ScanRow:
-        return scan_row(row)
+        return changed_scan_row(row, self.changes.documents.get(row.entity.name))
 
     def _paged(
         self, entity: Entity, within: KeyRange, tenant_id: str | None, size: int

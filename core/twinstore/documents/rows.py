@@ -356,6 +356,21 @@ def scan_row(row: DocumentRow) -> ScanRow:
     )
 
 
+def changed_scan_row(row: DocumentRow, change: DocumentChange | None) -> ScanRow:
+    """Return a row for comparison after the change of its document; markers stay as they are stored."""
+    if change is None:
+        return scan_row(row)
+    try:
+        changed = change(_copied(row.document), JSON_VALUES)
+    except ChangeRefusedError as error:
+        known = row if error.document is None else with_document(row, error.document)
+        nothing = json_text.dumps_sorted({"doc": marked("refused", str(error)), "storage": {}})
+        return ScanRow(key_of(known), known.owner, nothing, error=str(error))
+    found = scan_row(with_document(row, changed.document))
+    found.rules = tuple(changed.rules)
+    return found
+
+
 def content(row: DocumentRow) -> bytes:
     """Return the bytes that are equal exactly when two rows hold the same; see :class:`ScanRow`."""
     parts = {"doc": plain(row, row.document), "storage": plain(row, row.markers)}
