@@ -215,9 +215,10 @@ class BulkPort(Protocol):
         its ``error``. Counts by owner are those of the stored documents. Nothing is written through it.
 
         Raises:
-            UnsupportedCapabilityError: the driver cannot. Default: for any change.
+            UnsupportedCapabilityError: the driver cannot. Default: for any change but names that are dropped
+                at the top of documents, which then have an ``error``; tables have no such names.
         """
-        if changes:
+        if not changes.only_drop:
             raise UnsupportedCapabilityError(
                 f"Rules cannot be applied to what {self.place} stores; its rows are already of the model."
             )

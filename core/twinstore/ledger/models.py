@@ -98,7 +98,7 @@ class CopyWorker(CanonicalModel):
 
 
 class TallyLine(CanonicalModel):
-    """How many rows of one owner had one outcome; ``label`` is that of the owner."""
+    """How many rows of one owner had one outcome; ``label`` is that of the owner, or what was counted."""
 
     kind: Text
     label: Text
@@ -172,7 +172,8 @@ class ConflictLine(CanonicalModel):
 class RangeTally:
     """What copying one range amounted to: each a count by the label of the owner, without the zeros.
 
-    ``equivalences`` counts by kind the unchanged rows that both sides hold in a form that no copy writes.
+    ``equivalences`` counts by kind the unchanged rows that both sides hold in a form that no copy writes, and
+    ``rules`` by the name of the rule the rows that one changed.
     """
 
     read: Mapping[str, int]
@@ -185,6 +186,7 @@ class RangeTally:
     torn_tail: Mapping[str, int] = field(default_factory=dict[str, int])
     ignored: Mapping[str, int] = field(default_factory=dict[str, int])
     equivalences: Mapping[str, int] = field(default_factory=dict[str, int])
+    rules: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def lines(self) -> tuple[TallyLine, ...]:
         """Return the tally as the ledger stores it: owners are values, never names of fields."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
 from twinstore.models.shapes import Kind, shapes_of
+from twinstore_backfill.rules.model import DropRule, JobRules
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -62,6 +63,16 @@ def ignored_path(text: str, reason: str | None = None) -> IgnoredPath:
             "for all entities; give the entity instead of *."
         )
     return IgnoredPath(entity, tuple(path), reason)
+
+
+def with_drops(rules: JobRules, ignored: Sequence[IgnoredPath]) -> JobRules:
+    """Return the rules of a job, with the unknown properties to drop among them."""
+    first = 1 + max((rule.number for rule in rules), default=0)
+    drops = [
+        DropRule(number=number, line=0, entity=item.entity, path=item.path, reason=item.reason or "")
+        for number, item in enumerate(ignored, first)
+    ]
+    return JobRules((*rules, *drops), rules.file)
 
 
 def of_entity(ignored: Sequence[IgnoredPath], entity: Entity) -> tuple[IgnoredPath, ...]:

@@ -25,6 +25,7 @@ from twinstore_mongo.access.access import MongoAccess
 from twinstore_mongo.access.execution import RepositoryContext, translating
 from twinstore_mongo.bulk.digests import digestible
 from twinstore_mongo.bulk.inventory import inventory_of
+from twinstore_mongo.bulk.places import place_of
 from twinstore_mongo.bulk.tenant_filter import counted_owner, owner_of_value, tenant_filter
 from twinstore_mongo.bulk.view import MongoView
 from twinstore_mongo.bulk.writer import MongoRangeWriter
@@ -216,7 +217,7 @@ class MongoBulk(BulkPort):
 
     def _cuts(self, entity: Entity, rows: int, of: TenantFilter) -> Iterator[Key]:
         """Yield the keys at which ranges end: from the index, or from one pass if no index serves."""
-        store, codec = self._connection.store, codec_of(entity)
+        store, codec = self._connection.store, place_of(entity, self._changes)
         collection = store.collection(self._connection.collection_name(entity))
         with translating(store.where.of(entity)):
             with store.limited():

@@ -19,12 +19,13 @@ from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.bulk.digests import MOST_THREADS, DigestScan, digestible
 from twinstore_mongo.bulk.export import Exporter, PackedExporter, ReadSize, packed_size
+from twinstore_mongo.bulk.places import codec_after, place_of
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.bulk.tenant_filter import tenant_filter
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.positions import PointInTime, time_not_sent_message, timestamp_of
-from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.object_ids import ReplacedIds
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,7 +70,7 @@ class MongoView(BulkView):
     ) -> Iterator[list[Record]]:
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         size = ReadSize(batch_size_argument(batch_size))
-        return self._single_stream(self._records(Exporter(codec_of(entity)), within, rows, size))
+        return self._single_stream(self._records(self._exporter(entity), within, rows, size))
 
     @override
     def packed(
@@ -81,8 +82,8 @@ class MongoView(BulkView):
         batch_size: int = 1000,
         ignored: AbstractSet[str] = frozenset(),
     ) -> Iterator[Sequence[Record]]:
-        documents = native_documents(entity, ignored)
-        exporter = Exporter(codec_of(entity), frozenset(ignored))
+        exporter = self._exporter(entity, ignored)
+        documents = None if exporter.change else native_documents(entity, exporter.ignored)
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         most = batch_size_argument(batch_size)
         if documents is None:
@@ -153,6 +154,16 @@ class MongoView(BulkView):
         """End the stream that is open; the view is of no use afterwards."""
         self._streams.close()
 
+    def _exporter(self, entity: Entity, ignored: AbstractSet[str] = frozenset()) -> Exporter:
+        change = self._changes.documents.get(entity.name)
+        dropped = None if change is None else change.dropped
+        if dropped is not None:
+            # Native code skips such names too.
+            change, ignored = None, ignored | dropped
+        place, to = place_of(entity, self._changes), self._changes.ids.get(entity.name)
+        ids = None if to is None else ReplacedIds.of(entity.key_parts[0].type, to)
+        return Exporter(codec_after(entity, self._changes), frozenset(ignored), change, place, ids)
+
     def _records(
         self, exporter: Exporter, within: KeyRange, rows: TenantFilter, size: ReadSize
     ) -> Generator[list[Record]]:
@@ -171,7 +182,7 @@ class MongoView(BulkView):
             yield from packed.batches(parts)
 
     def _records_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[Record]:
-        store, exporter = self._connection.store, Exporter(codec_of(entity))
+        store, exporter = self._connection.store, self._exporter(entity)
         with translating(store.where.of(entity)):
             yield from exporter.of(store, self._collection(entity), keys)
 

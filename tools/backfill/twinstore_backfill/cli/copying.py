@@ -28,6 +28,7 @@ from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.copy.report import REPORT_FILE, CopyResult, failure_document, report_document
+from twinstore_backfill.copy.rules.tallies import counted_rules
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.files import json_text, wrap_write_errors, write_atomic
 from twinstore_backfill.process.memory import cache_batch_memory
@@ -139,6 +140,10 @@ def copy_texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
 
 def _remarks(result: CopyResult) -> Iterator[str]:
     """Yield what does not change the exit code."""
+    if rules := counted_rules(result.rules, result.totals.rules):
+        yield "Rules of the job, with the rows that each changed:"
+        for rule in rules:
+            yield f"- {rule['kind']} {rule['path']}: {rule['rows']:,}. {rule['reason']}".rstrip()
     if found := result.totals.equivalences:
         kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
         yield (

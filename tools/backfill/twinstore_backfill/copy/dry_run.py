@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from twinstore.bulk.port import Conflict, ImportOutcome
-from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, ScanRow
-from twinstore.models import json_text
 from twinstore_backfill.copy.control import RateLimiter
-from twinstore_backfill.copy.held_alike import settle_conflicts
+from twinstore_backfill.copy.held_alike import EqualRows, settle_conflicts
 from twinstore_backfill.copy.quarantine import SHOWN, LineSink
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.retention import expiry_test
 from twinstore_backfill.stores import is_migrated, left_out_counts, refuse_undescribed
-from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from twinstore.bulk.port import BulkView, OnConflict, Record
+    from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
     from twinstore_backfill.copy.options import CopyOptions
@@ -34,18 +32,12 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
 
 
-def content_of(record: Record) -> bytes:
-    """Return the content that a scan of the target would show for a record once it is written."""
-    model = record.model
-    return json_text.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
-
-
 class DryWriter:
     """The outcome of writing records. Without a view of the target all of them would be written."""
 
     def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
         self._entity = entity
-        self._expectation = RowExpectation(entity)
+        self._equal = EqualRows(entity)
         self._target = target
         # As the writers of all drivers: what is only ever appended is not overwritten by a copy either.
         self._overwrite = on_conflict == "overwrite" and not entity.append_only
@@ -58,7 +50,7 @@ class DryWriter:
         stored = self._stored(records)
         for record in records:
             row = stored.get(record.key)
-            if row is not None and self._is_equal(row, record):
+            if row is not None and self._equal.holds(row, record):
                 self._unchanged[record.label] += 1
                 continue
             if row is not None:
@@ -71,18 +63,6 @@ class DryWriter:
     def outcome(self) -> ImportOutcome:
         """The outcomes so far."""
         return ImportOutcome(self._written, self._unchanged, tuple(self._conflicts))
-
-    def _is_equal(self, stored: ScanRow, record: Record) -> bool:
-        """Whether a verification finds nothing different after the row of the target was left as it is."""
-        wanted = ScanRow(record.key, record.owner, content_of(record))
-        if stored.content == wanted.content and stored.beside == NO_ADDITIONAL_VALUES:
-            return True
-        expected = self._expectation.of_pair(wanted, stored)
-        return (
-            isinstance(expected, Expected)
-            and expected.content == stored.content
-            and additional_values_match(expected, stored)
-        )
 
     def _stored(self, records: Sequence[Record]) -> dict[object, ScanRow]:
         if self._target is None:
@@ -154,6 +134,7 @@ class DryRun:
             conflicts=self._lines.conflicts,
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,
+            rules=self._rows.rules,
         )
 
     def _entity(self, entity: Entity, as_of: datetime) -> None:
@@ -169,9 +150,11 @@ class DryRun:
 
     def _range(self, entity: Entity, within: KeyRange, as_of: datetime) -> None:
         expired = expiry_test(entity, self._target.options, as_of)
-        reader = RangeReader(entity, expired=expired, lines=self._lines, subset=self._rows.subset)
+        reader = RangeReader(
+            entity, expired=expired, lines=self._lines, subset=self._rows.subset, rules=self._rows.rules
+        )
         with ExitStack() as stack:
-            view = stack.enter_context(self._source.bulk.view())
+            view = stack.enter_context(self._rows.port.view())
             # A target without our schema cannot be queried; then all rows would be written.
             there = stack.enter_context(self._target.bulk.view()) if self._compared else None
             writer = DryWriter(entity, there, self._options.on_conflict)

@@ -98,6 +98,7 @@ def run_copy(
     refuse_same_store(source.bulk, target.bulk)
     check_ignored(options.ignored, source.bulk.entities())
     options.subset.check(entities)
+    preflight(partial(SourceRows, source.bulk, options))
     state = inspect_source(source)
     as_of = resolve_as_of(source.bulk, options.as_of)
     require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
@@ -322,7 +323,7 @@ class Copy:
         """Write rows whose unique values moved between ranges; return whether there is more to copy."""
         if self._options.on_conflict != "overwrite":
             return False
-        sides = self._source.bulk, self._target.bulk
+        sides = self._rows.port, self._target.bulk
         moves = self._conflict_retry.run(
             f"Settling {entity.name}",
             lambda: resolve_unique_moves(*sides, self._ledger, keeper.refresh(), entity),
@@ -394,4 +395,5 @@ class Copy:
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,
             fast_path=fast_path_report(context.share.packed, context.share.rows),
+            rules=self._rows.rules,
         )

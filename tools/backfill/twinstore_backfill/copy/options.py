@@ -12,6 +12,7 @@ from twinstore.access.scope import tenant_argument
 from twinstore.bulk.port import OnConflict
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
+from twinstore_backfill.ignored import with_drops
 from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
 
@@ -88,6 +89,11 @@ class CopyOptions:
                 raise ValidationError(f"{name} should be 0 or more, not {limit}.")
         if self.range_size > LARGEST_RANGE:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
+
+    @property
+    def all_rules(self) -> JobRules:
+        """The rules, with the unknown properties to drop among them."""
+        return with_drops(self.rules, self.ignored)
 
     @property
     def rows_per_batch(self) -> int:

@@ -14,6 +14,7 @@ from pydantic import ConfigDict
 from twinstore.ledger import RangeTally
 from twinstore.ledger.ledger import MAX_DEATHS
 from twinstore.models import json_text
+from twinstore_backfill.copy.rules.tallies import counted_rules
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.report.fast_path import FastPathReport
 from twinstore_backfill.report.model import (
@@ -25,6 +26,7 @@ from twinstore_backfill.report.model import (
     SubsetReport,
     Tool,
 )
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
 
 REPORT_FILE: Final = "backfill-report.json"
 FORMAT: Final = "twinstore.backfill-report@1"
-EQUIVALENCES: Final = "equivalences"
-COUNTS: Final = tuple(item.name for item in fields(RangeTally) if item.name != EQUIVALENCES)
+# What is counted by something else than the owner of a row.
+OTHER_COUNTS: Final = frozenset({"equivalences", "rules"})
+COUNTS: Final = tuple(item.name for item in fields(RangeTally) if item.name not in OTHER_COUNTS)
 # As many as of quarantine and conflicts; after a hundred the cause is elsewhere.
 SHOWN: Final = 100
 DIED: Final = f"its worker died {MAX_DEATHS} times; the next run tries it again"
@@ -93,6 +96,23 @@ class RowCounts(Frozen):
     text_timestamp: int
     torn_tail: int
     ignored: int
+
+
+class RuleCount(Frozen):
+    """A rule of the job and the rows that it changed.
+
+    Attributes:
+        kind: its kind.
+        path: where it applies; ``*`` stands for every entity, or for every name.
+        reason: why.
+        rows: how many rows of those that were copied, or equal already, it changed. Of an entity of which
+            several properties are dropped and nothing else is changed: rows that had any of them.
+    """
+
+    kind: str
+    path: str
+    reason: str
+    rows: int
 
 
 class OfTenant(Frozen):
@@ -275,6 +295,7 @@ class CopyReport(Frozen):
         totals: numbers of documents over all entities.
         entities: numbers by entity and tenant, in copy order.
         equivalences: unchanged rows that both sides hold in a form that no copy writes, by kind.
+        rules: the rules that change rows, in the order of the job file.
         source_changes: entities of the source that changed meanwhile.
         left_out: entities that are not copied.
         failed_ranges, quarantine: what was not copied.
@@ -302,6 +323,7 @@ class CopyReport(Frozen):
     totals: RowCounts
     entities: tuple[EntityCounts, ...]
     equivalences: tuple[Equivalence, ...] = ()
+    rules: tuple[RuleCount, ...] = ()
     source_changes: tuple[SourceChange, ...] = ()
     left_out: tuple[LeftOut, ...]
     failed_ranges: FailedRangeList
@@ -350,10 +372,12 @@ class Totals:
     def __init__(self) -> None:
         self._counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         self.equivalences = Counter[str]()
+        self.rules = Counter[str]()
 
     def add(self, entity: str, tally: RangeTally) -> None:
         """Add the tally of a range."""
         self.equivalences.update(tally.equivalences)
+        self.rules.update(tally.rules)
         for name in COUNTS:
             counts: Mapping[str, int] = getattr(tally, name)
             for tenant, count in counts.items():
@@ -433,6 +457,7 @@ class CopyResult:
     # The selection, if it was a part of the rows.
     subset: Mapping[str, object] | None = None
     fast_path: FastPathReport | None = None
+    rules: JobRules = NO_RULES
 
     @property
     def exit(self) -> Exit:
@@ -492,6 +517,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "equivalences": [
             {"name": name, "documents": count} for name, count in sorted(result.totals.equivalences.items())
         ],
+        "rules": counted_rules(result.rules, result.totals.rules),
         "source_changes": list(result.source_changes),
         "left_out": list(result.left_out),
         "failed_ranges": {"count": result.failed.count, "shown": result.failed.shown},

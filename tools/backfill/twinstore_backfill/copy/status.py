@@ -20,6 +20,7 @@ from twinstore_backfill.copy.report import FailedRanges, Totals
 from twinstore_backfill.ignored import ID, check_ignored, top_names
 from twinstore_backfill.outcome import UnknownJobError, effect_document
 from twinstore_backfill.retention import resolve_as_of
+from twinstore_backfill.rules.model import NO_RULES
 from twinstore_backfill.stores import (
     has_ledger,
     initializers_of,
@@ -114,7 +115,8 @@ def _planned(entity: Entity, source: Store, target: Store | None, options: CopyO
     tenants = rows.counted(entity, options.range_size)
     there = {}
     if target is not None:
-        there = SourceRows(target.bulk, replace(options, ignored=())).counted(entity, options.range_size)
+        as_stored = replace(options, ignored=(), rules=NO_RULES)
+        there = SourceRows(target.bulk, as_stored).counted(entity, options.range_size)
     return {
         "entity": entity.name,
         "rows": sum(tenants.values()),

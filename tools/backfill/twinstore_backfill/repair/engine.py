@@ -20,7 +20,9 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from twinstore.bulk.release import copy_writer
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore_backfill.copy.dry_run import FirstLines
-from twinstore_backfill.copy.reader import LenientReader, RangeReader
+from twinstore_backfill.copy.reader import RangeReader
+from twinstore_backfill.copy.rules import copier_changes
+from twinstore_backfill.ignored import with_drops
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.report.writing import DIFFERENCES
@@ -107,8 +109,8 @@ class Repair:
         rules: JobRules = NO_RULES,
     ) -> None:
         self._source, self._target, self._as_of, self._stop = source, target, as_of, stop
-        self._rules = rules
-        self._lenient_reader = LenientReader(source.bulk, ignored)
+        changes = copier_changes(with_drops(rules, ignored), source.bulk.entities())
+        self._rows = source.bulk.with_changes(changes)
         self.done = RepairResult()
 
     def run(self, entities: Sequence[Entity], rows: ReportedRows, *, remove: bool) -> RepairResult:
@@ -146,10 +148,9 @@ class Repair:
         expired = expiry_test(entity, self._target.options, self._as_of)
         reader = RangeReader(entity, expired=expired, lines=lines)
         with ExitStack() as stack:
-            view = stack.enter_context(self._source.bulk.view())
+            view = stack.enter_context(self._rows.view())
             # In order, so that a second row of one key is seen as one.
             records = sorted(view.records_of(entity, keys), key=_key_of)
-            records = self._lenient_reader.decode_leniently(entity, records)
             writer = stack.enter_context(copy_writer(self._target.bulk, entity, on_conflict="overwrite"))
             wanted = reader.wanted(records)
             if entity.append_only:
@@ -167,7 +168,7 @@ class Repair:
 
     def _remove(self, entity: Entity, keys: Sequence[Key]) -> None:
         self._stop.raise_if_interrupted("Rows that were repaired stay repaired; run the same command again.")
-        with self._source.bulk.view() as view:
+        with self._rows.view() as view:
             # Judged again: the list may be older than the row.
             there = {row.key for row in view.rows_of(entity, keys)}
         with self._target.bulk.writer(entity) as writer:

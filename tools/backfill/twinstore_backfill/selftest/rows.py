@@ -31,7 +31,9 @@ from twinstore.models import json_text
 from twinstore.models.fields import DATE
 from twinstore.models.shapes import Kind, ValueShape, shapes_of
 from twinstore.models.typed_objects import binary_object, decimal_object, oid_object
-from twinstore_backfill.copy.reader import LenientReader
+from twinstore_backfill.copy.rules import copier_changes
+from twinstore_backfill.ignored import with_drops
+from twinstore_backfill.rules.model import NO_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -117,14 +119,14 @@ def sample_source(
         seed: chooses them.
         ignored: unknown properties that the sample does not include.
     """
-    decode_leniently = LenientReader(source, ignored).decode_leniently
+    source = source.with_changes(copier_changes(with_drops(NO_RULES, ignored), source.entities()))
     entities = [entity for entity in source.entities() if entity.copy_policy is not CopyPolicy.LEFT_OUT]
     present = {inventory.entity for inventory in source.inventory() if inventory.present}
     samples = {entity.name: Sample(entity) for entity in entities}
 
     def take(entity: Entity, records: Iterable[Record]) -> None:
         sample = samples[entity.name]
-        for record in decode_leniently(entity, list(records)):
+        for record in records:
             if record.model is None or record.key is None:
                 sample.unreadable += 1
             else:
