@@ -17,7 +17,7 @@ from twinstore.bulk.changes import ChangeRefusedError, DocumentChanges
 from twinstore.catalog.keys import KeyRange, KeyType
 from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.testing.typed_entities import WARES
-from twinstore_backfill.ignored import IgnoredPath
+from twinstore_backfill.ignored import IgnoredPath, with_drops
 from twinstore_backfill.rules.model import (
     DateRule,
     DefaultRule,
@@ -33,7 +33,7 @@ from twinstore_backfill.rules.model import (
     Rule,
     TrimRule,
 )
-from twinstore_backfill.verify.rules import moves_tenants, ranges_after, verifier_changes, with_ignored
+from twinstore_backfill.verify.rules import moves_tenants, ranges_after, verifier_changes
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.object_ids import ReplacedIds
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
@@ -268,10 +268,13 @@ def test_the_uuid_of_an_object_id_is_this_one(digits: str, uuid: str) -> None:
     assert ids.stored([(f"{uuid[:-1]}1",)]) == []
 
 
-def test_only_top_level_drops_are_left_to_the_scan() -> None:
+def test_drops_at_the_top_alone_keep_digests() -> None:
     ignored = (IgnoredPath("runs", ("old",), "why"), IgnoredPath("audit", ("metadata", "old")))
-    changes = verifier_changes(with_ignored(JobRules(), ignored), [RUNS, AUDIT])
-    assert changes.documents.keys() == {"audit"}
+    changes = verifier_changes(with_drops(JobRules(), ignored), [RUNS, AUDIT])
+    assert {name: change.dropped for name, change in changes.documents.items()} == {
+        "runs": {"old"},
+        "audit": None,
+    }
     assert not verifier_changes(JobRules(), [RUNS])
 
 

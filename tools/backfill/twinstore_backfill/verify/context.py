@@ -32,7 +32,7 @@ class VerifyContext:
         absent: entities of which the source has no collection or table.
         server_ttls: the ages at which the servers remove rows by themselves.
         since: when the verification began, by the clock of the source.
-        ignored: unknown properties that a copy drops.
+        ignored: unknown properties that a copy drops, which are among the rules, too.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant.
         rules: what the copy changed on the way, and what is accepted.
@@ -78,7 +78,8 @@ class VerifyContext:
     @property
     def changed(self) -> frozenset[str]:
         """The entities whose documents rules change; the service of the source cannot answer their lists."""
-        return frozenset(self.source.changes.documents)
+        changes = self.source.changes.documents.items()
+        return frozenset(name for name, change in changes if change.dropped is None)
 
     def moves_tenants(self, entity: Entity) -> bool:
         """Whether a rule may change which tenant owns a row of an entity."""
@@ -96,7 +97,6 @@ class VerifyContext:
             batch_size=self.batch_size,
             removals=self.removals(entity),
             find_quarantined=QuarantineLookup(self.source, self.target),
-            ignored=() if name in self.changed else of_entity(self.ignored, entity),
             drops=self.rules.of(entity, DropRule),
             moves_tenants=self.moves_tenants(entity),
             row_lists=self.row_lists.of(entity),

@@ -22,7 +22,7 @@ from twinstore.bulk.release import copy_counts
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.models import json_text
 from twinstore_backfill.connection_budget import explain_connection_limit, verify_needs
-from twinstore_backfill.ignored import ALL_ENTITIES, check_ignored, check_ignored_fields
+from twinstore_backfill.ignored import ALL_ENTITIES, check_ignored, check_ignored_fields, with_drops
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
@@ -99,7 +99,7 @@ from twinstore_backfill.verify.plan import RangePlan, counted_sides
 from twinstore_backfill.verify.processes import run_tasks
 from twinstore_backfill.verify.ranges import ServerTtls
 from twinstore_backfill.verify.row_lists import LARGEST_PAGE, ListScope
-from twinstore_backfill.verify.rules import moves_tenants, with_ignored
+from twinstore_backfill.verify.rules import moves_tenants
 from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
 from twinstore_backfill.verify.summary import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.tasks import key_tasks
@@ -143,7 +143,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
-    options = replace(options, rules=with_ignored(options.rules, options.ignored))
+    options = replace(options, rules=with_drops(options.rules, options.ignored))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
     check_ignored(options.ignored, source.bulk.entities())

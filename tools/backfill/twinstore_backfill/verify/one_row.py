@@ -10,6 +10,7 @@ import orjson
 from twinstore.catalog.tenancy import shown
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
+from twinstore_backfill.ignored import with_drops
 from twinstore_backfill.retention import cutoff
 from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.verify.expected import (
@@ -20,7 +21,7 @@ from twinstore_backfill.verify.expected import (
     mismatched_values,
 )
 from twinstore_backfill.verify.ranges import FieldExclusion, RangeComparison, compare_keys
-from twinstore_backfill.verify.rules import verifier_changes, with_ignored
+from twinstore_backfill.verify.rules import verifier_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,10 +81,8 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     Raises:
         ValidationError: neither side has it.
     """
-    rules = with_ignored(rules, ignored)
-    if changes := verifier_changes(rules, source.bulk.entities()):
-        source = source.changed(changes)
-    ignored = () if entity.name in changes.documents else ignored
+    rules = with_drops(rules, ignored)
+    source = source.changed(verifier_changes(rules, source.bulk.entities()))
     drops = rules.of(entity, DropRule)
     left, right = _row(source.bulk, entity, key), _row(target.bulk, entity, key)
     if left is None and right is None:
@@ -97,12 +96,11 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
         entity,
         None,
         limit,
-        ignored=ignored,
         ignored_fields=ignored_fields,
         drops=drops,
     )
     judged = compare_keys(work, [key])
-    expectation = RowExpectation(entity, ignored, drops)
+    expectation = RowExpectation(entity, drops)
     expected = None
     if left is not None:
         expected = expectation.of(left) if right is None else expectation.of_pair(left, right)

@@ -19,7 +19,6 @@ from twinstore_backfill.report.texts import IGNORED_FIELD
 from twinstore_backfill.retention import REPEATED, instant_in, is_expired, is_meant, no_key
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.expected import (
-    IGNORED,
     Change,
     Expected,
     Refused,
@@ -66,7 +65,6 @@ class RangeComparison:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
         find_quarantined: returns those of some keys that a copy into the target has in quarantine.
-        ignored: unknown properties that a copy of the entity drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
         drops: rules that drop unknown properties of the source.
@@ -82,7 +80,6 @@ class RangeComparison:
     batch_size: int = 1000
     removals: Removals | None = None
     find_quarantined: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = none_quarantined
-    ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
     drops: Sequence[DropRule] = ()
@@ -146,7 +143,7 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expectation = RowExpectation(work.entity, work.ignored, work.drops)
+        self._expectation = RowExpectation(work.entity, work.drops)
         self._queried_fields = queried_fields(work.entity)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
         self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
@@ -245,13 +242,12 @@ class RowComparison:
         lists = self._work.row_lists
         if lists is not None and (record := self._expectation.record(source)) is not None:
             lists.add(record, self.result.listed)
-        content = self._expectation.kept(source)
-        is_equal = content == target.content and not self._expectation.drops(source)
+        is_equal = source.content == target.content and not self._expectation.drops(source)
         if is_equal:
             # Once is enough: judging takes a multiple of it.
-            target.content = content
-        if is_equal and self._is_plain(target) and self._expectation.is_normal(content):
-            self._equal(source, content)
+            target.content = source.content
+        if is_equal and self._is_plain(target) and self._expectation.is_normal(source.content):
+            self._equal(source)
         else:
             self._compare_forms(source, target)
 
@@ -264,14 +260,13 @@ class RowComparison:
         additional = self._expectation.has_additional_values or row.beside != NO_ADDITIONAL_VALUES
         return not additional and not has_marks(row.content)
 
-    def _equal(self, source: ScanRow, content: bytes) -> None:
-        """Count a row that both stores hold as a copy stores it, but for what is ignored in the source."""
+    def _equal(self, source: ScanRow) -> None:
+        """Count a row that both stores hold as a copy stores it."""
         result = self.result.tenants[source.label]
-        number = document_number(content)
+        number = document_number(source.content)
         result.source.add(number)
         result.target.add(number)
         result.counts["equal"] += 1
-        result.equivalences.update(() if content is source.content else (IGNORED,))
 
     def _compare_forms(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that a side holds in another form than a copy writes, or the target in a wrong one."""
