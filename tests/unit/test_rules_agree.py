@@ -105,8 +105,10 @@ FORMATS += ("%a, %d %b %Y %H:%M:%S %z", "epoch-seconds", "epoch-milliseconds", "
 
 
 def of(
-    kind: type[Rule], path: st.SearchStrategy[tuple[str, ...]] = PATHS, **more: Any
-) -> st.SearchStrategy[Rule]:  # the parts of any rule
+    kind: type[Rule],
+    path: st.SearchStrategy[tuple[str, ...]] = PATHS,
+    **more: Any,  # noqa: ANN401  # the parts of any rule
+) -> st.SearchStrategy[Rule]:
     """Return rules of a kind."""
     return st.builds(kind, number=st.just(0), line=st.just(1), entity=st.just("*"), path=path, **more)
 

@@ -184,11 +184,9 @@ def _count(value: object) -> Exact | None:
         return (int(value), 0) if COUNT.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    return (
-        of_decimal(Decimal(repr(value)) if isinstance(value, float) else Decimal(value))
-        if value - value == 0
-        else None
-    )
+    if value - value != 0:  # not finite
+        return None
+    return of_decimal(Decimal(repr(value) if isinstance(value, float) else value))
 
 
 @dataclass(frozen=True, slots=True)
