@@ -15,7 +15,8 @@ from bson.binary import UUID_SUBTYPE, Binary
 
 from twinstore.bulk.changes import ChangeRefusedError, DocumentChanges
 from twinstore.catalog.keys import KeyRange, KeyType
-from twinstore.scheduler.catalog import AUDIT, RUNS
+from twinstore.errors import ValidationError
+from twinstore.scheduler.catalog import AUDIT, GRAPH_JOB_EVENTS, RUNS
 from twinstore.testing.typed_entities import WARES
 from twinstore_backfill.ignored import IgnoredPath, with_drops
 from twinstore_backfill.rules.model import (
@@ -33,7 +34,7 @@ from twinstore_backfill.rules.model import (
     Rule,
     TrimRule,
 )
-from twinstore_backfill.verify.rules import moves_tenants, ranges_after, verifier_changes
+from twinstore_backfill.verify.rules import check_tenants, moves_tenants, ranges_after, verifier_changes
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.object_ids import ReplacedIds
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
@@ -282,6 +283,13 @@ def test_a_rule_that_reaches_the_tenant_moves_rows_between_tenants() -> None:
     moving = (rule(MapRule, "tenantId", values={"a": "b"}), rule(RenameRule, "owner", to=("tenantId",)))
     assert all(moves_tenants(JobRules((item,)), RUNS) for item in moving)
     assert not moves_tenants(JobRules((STATE,)), RUNS)
+
+
+def test_a_tenant_cannot_select_children_of_a_parent_that_changes_its_own() -> None:
+    item = rule(MapRule, "tenantId", "graph_jobs", values={"a": "b"})
+    with pytest.raises(ValidationError, match="graph_job_events"):
+        check_tenants(JobRules((item,)), [RUNS, GRAPH_JOB_EVENTS])
+    check_tenants(JobRules((item,)), [RUNS])
 
 
 RUN = {

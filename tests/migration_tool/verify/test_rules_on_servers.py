@@ -39,7 +39,7 @@ MORE: Final[tuple[Rule, ...]] = (
     IdRule(number=11, line=11, entity="runs", path=("_id",), reason="r", to="uuid"),
     IdRule(number=12, line=12, entity="runs", path=("retryOf",), reason="r", to="uuid"),
     KeyRule(number=13, line=13, entity="audit", path=("no",), reason="r"),
-    ReplaceRule(number=14, line=14, entity="audit", path=("message",), reason="r", what="invalid-utf-8", by="?"),
+    ReplaceRule(number=14, line=14, entity="audit", path=("message",), what="invalid-utf-8", by="?"),
 )  # fmt: skip
 ALL: Final = JobRules((*(replace(rule, entity="runs") for rule in RULES), *MORE))
 

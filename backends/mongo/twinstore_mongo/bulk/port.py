@@ -111,7 +111,7 @@ class MongoBulk(BulkPort):
     @override
     def inventory(self) -> tuple[Inventory, ...]:
         record_system_scope("bulk survey")
-        return inventory_of(self._connection, self.entities())
+        return inventory_of(self._connection, self.entities(), self._changes)
 
     @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:

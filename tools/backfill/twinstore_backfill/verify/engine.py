@@ -99,7 +99,7 @@ from twinstore_backfill.verify.plan import RangePlan, counted_sides
 from twinstore_backfill.verify.processes import run_tasks
 from twinstore_backfill.verify.ranges import ServerTtls
 from twinstore_backfill.verify.row_lists import LARGEST_PAGE, ListScope
-from twinstore_backfill.verify.rules import moves_tenants
+from twinstore_backfill.verify.rules import check_tenants, moves_tenants, verifier_changes
 from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
 from twinstore_backfill.verify.summary import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.tasks import key_tasks
@@ -149,15 +149,19 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     check_ignored(options.ignored, source.bulk.entities())
     check_ignored_fields(options.ignored_fields, source.bulk.entities())
     options.subset.check(entities)
-    state = inspect_source(source)
+    if options.tenants:
+        check_tenants(options.rules, entities)
+    changed = source.changed(verifier_changes(options.rules, source.bulk.entities()))
+    # Not every driver can read its rows changed.
+    preflight(lambda: changed.bulk)
+    state = inspect_source(changed)
     as_of = resolve_as_of(source.bulk, options.as_of)
     preflight(target.storage.check_ready)
     if not any(moves_tenants(options.rules, entity) for entity in entities):
         require_tenants((source, target), options.tenants)
     ages = ServerTtls(state.server_ttls, server_ttls(target))
-    make_context = partial(
-        VerifyContext,
-        source,
+    context = VerifyContext(
+        changed,
         target,
         as_of,
         options.batch_size,
@@ -170,8 +174,6 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         options.rules,
         state.slow,
     )
-    # Not every driver can read its rows changed.
-    context = preflight(make_context)
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:
         with tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):

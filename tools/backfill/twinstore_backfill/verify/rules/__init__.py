@@ -7,6 +7,11 @@ expressions, numbers are pairs of integers and ids are shifted as integers. So a
 implementations shows as a difference.
 """
 
-from twinstore_backfill.verify.rules.changes import moves_tenants, ranges_after, verifier_changes
+from twinstore_backfill.verify.rules.changes import (
+    check_tenants,
+    moves_tenants,
+    ranges_after,
+    verifier_changes,
+)
 
-__all__ = ["moves_tenants", "ranges_after", "verifier_changes"]
+__all__ = ["check_tenants", "moves_tenants", "ranges_after", "verifier_changes"]

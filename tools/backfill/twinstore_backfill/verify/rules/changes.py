@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from twinstore.bulk.changes import ChangedDocument, ChangeRefusedError, DocumentChange, DocumentChanges
 from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import TenancyKind
 from twinstore.errors import ValidationError
 from twinstore_backfill.rules.model import (
     ANY,
@@ -132,6 +133,21 @@ def moves_tenants(rules: JobRules, entity: Entity) -> bool:
     renames = [rule for rule in changing if isinstance(rule, RenameRule)]
     first = {place[0] for rule in changing for place in places_of(rule, renames)}
     return not first.isdisjoint({tenant, f"_{tenant}", ANY})
+
+
+def check_tenants(rules: JobRules, entities: Iterable[Entity]) -> None:
+    """Refuse to select the rows of tenants where a server cannot find those of children.
+
+    Raises:
+        ValidationError: rules change the tenant, or replace the key, of the parent of an entity.
+    """
+    for entity in entities:
+        parent = entity.parent.entity if entity.parent and entity.tenancy.kind is TenancyKind.PARENT else None
+        if parent is not None and (moves_tenants(rules, parent) or rules.of(parent, KeyRule)):
+            raise ValidationError(
+                f"--tenant cannot select rows of {entity.name}, because rules change the tenant or the key of "
+                f"{parent.name}, by which a server finds them; leave it out."
+            )
 
 
 def places_of(rule: Rule, renames: Sequence[RenameRule]) -> Iterable[Sequence[str]]:
