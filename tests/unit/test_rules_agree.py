@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from bson import DBRef, Decimal128, ObjectId
 from bson.binary import UUID_SUBTYPE, Binary
 from bson.int64 import Int64
@@ -206,12 +207,20 @@ def form(value: object) -> object:
     return type(value).__name__, repr(value)
 
 
-@settings(max_examples=3000)
-@given(
-    rules=st.lists(RULES, min_size=1, max_size=4).map(separate),
-    document=DOCUMENTS,
-    name=st.sampled_from(tuple(ENTITIES)),
+JOBS = {
+    "rules": st.lists(RULES, min_size=1, max_size=4).map(separate),
+    "document": DOCUMENTS,
+    "name": st.sampled_from(tuple(ENTITIES)),
+}
+
+
+LONG_NUMBER = NumberRule(
+    number=1, line=1, entity="*", path=("price",), source="text", factor=Decimal("0.001")
 )
+
+
+@settings(max_examples=400)
+@given(**JOBS)
 @example(
     rules=separate(
         [NumberRule(number=1, line=1, entity="*", path=("price",), source="text", factor=Decimal("0.001"))]
@@ -222,6 +231,11 @@ def form(value: object) -> object:
 def test_a_copy_and_a_verification_change_every_document_alike(
     rules: tuple[Rule, ...], document: dict[str, object], name: str
 ) -> None:
+    agree(rules, document, name)
+
+
+def agree(rules: tuple[Rule, ...], document: dict[str, object], name: str) -> None:
+    """Compare the two changes of one document."""
     job, entity = JobRules(rules), ENTITIES[name]
     copied = copier_changes(job, [entity])
     verified = verifier_changes(job, [entity])
@@ -230,3 +244,12 @@ def test_a_copy_and_a_verification_change_every_document_alike(
     both = (copied.documents.get(name), verified.documents.get(name))
     assert both[0].dropped == both[1].dropped
     assert outcome(both[0], document) == outcome(both[1], document)
+
+
+@pytest.mark.long
+@settings(max_examples=20_000)
+@given(**JOBS)
+def test_they_agree_about_many_more_documents(
+    rules: tuple[Rule, ...], document: dict[str, object], name: str
+) -> None:
+    agree(rules, document, name)

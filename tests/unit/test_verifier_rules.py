@@ -16,8 +16,8 @@ from bson.binary import UUID_SUBTYPE, Binary
 from twinstore.bulk.changes import ChangeRefusedError, DocumentChanges
 from twinstore.catalog.keys import KeyRange, KeyType
 from twinstore.errors import ValidationError
-from twinstore.scheduler.catalog import AUDIT, GRAPH_JOB_EVENTS, RUNS
-from twinstore.testing.typed_entities import WARES
+from twinstore.scheduler.catalog import AUDIT, RUNS
+from twinstore.testing.typed_entities import STAMPS, WARES
 from twinstore_backfill.ignored import IgnoredPath, with_drops
 from twinstore_backfill.rules.model import (
     DateRule,
@@ -286,10 +286,10 @@ def test_a_rule_that_reaches_the_tenant_moves_rows_between_tenants() -> None:
 
 
 def test_a_tenant_cannot_select_children_of_a_parent_that_changes_its_own() -> None:
-    item = rule(MapRule, "tenantId", "graph_jobs", values={"a": "b"})
-    with pytest.raises(ValidationError, match="graph_job_events"):
-        check_tenants(JobRules((item,)), [RUNS, GRAPH_JOB_EVENTS])
-    check_tenants(JobRules((item,)), [RUNS])
+    item = rule(MapRule, "tenantId", "wares", values={"a": "b"})
+    with pytest.raises(ValidationError, match="stamps"):
+        check_tenants(JobRules((item,)), [WARES, STAMPS])
+    check_tenants(JobRules((item,)), [WARES])
 
 
 RUN = {

@@ -145,8 +145,8 @@ def check_tenants(rules: JobRules, entities: Iterable[Entity]) -> None:
         parent = entity.parent.entity if entity.parent and entity.tenancy.kind is TenancyKind.PARENT else None
         if parent is not None and (moves_tenants(rules, parent) or rules.of(parent, KeyRule)):
             raise ValidationError(
-                f"--tenant cannot select rows of {entity.name}, because rules change the tenant or the key of "
-                f"{parent.name}, by which a server finds them; leave it out."
+                f"--tenant cannot select rows of {entity.name}, because rules change the tenant or the key "
+                f"of {parent.name}, by which a server finds them; leave it out."
             )
 
 
