@@ -23,9 +23,9 @@ from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quar
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.copy.rules.selection import check_selection, decides_tenant
 from twinstore_backfill.copy.rules.tallies import RuleTally
-from twinstore_backfill.ignored import of_entity
+from twinstore_backfill.ignored import IgnoredPath
 from twinstore_backfill.retention import REPEATED, is_meant, no_key
-from twinstore_backfill.rules.model import NO_RULES, JobRules
+from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.subset import EVERYTHING
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ class SourceRows:
         self.port = port.with_changes(copier_changes(self.rules, port.entities()))
         self.subset = options.subset
         self.tenants = tuple(sorted(set(options.tenants)))
-        self._ignored = options.ignored
         self._batch_size = options.rows_per_batch
         self._packed_size = options.rows_per_packed_batch
         if self.tenants:
@@ -119,7 +118,8 @@ class SourceRows:
         keys = [item.key for item in conflicts if not item.overwritten and item.key not in known]
         if not keys:
             return known
-        ignored = of_entity(self._ignored, entity)
+        drops = self.rules.of(entity, DropRule)
+        ignored = [IgnoredPath(rule.entity, rule.path, rule.reason or None) for rule in drops]
         with as_verified(self.port, view, self.rules) as here, target.view() as there:
             return {**known, **kinds_alike(here, there, entity, keys, ignored)}
 
