@@ -17,7 +17,7 @@ from twinstore.bulk.changes import ChangeRefusedError, DocumentChanges
 from twinstore.catalog.keys import KeyRange, KeyType
 from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.testing.typed_entities import WARES
-from twinstore_backfill.ignored import IgnoredPath
+from twinstore_backfill.ignored import IgnoredPath, with_drops
 from twinstore_backfill.rules.model import (
     DateRule,
     DefaultRule,
@@ -33,7 +33,7 @@ from twinstore_backfill.rules.model import (
     Rule,
     TrimRule,
 )
-from twinstore_backfill.verify.rules import moves_tenants, ranges_after, verifier_changes, with_ignored
+from twinstore_backfill.verify.rules import moves_tenants, ranges_after, verifier_changes
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.object_ids import ReplacedIds
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
@@ -76,31 +76,87 @@ EXAMPLES = [
     (STATE, {"state": ["done", "n/a", 2]}, {"state": ["completed"]}),
     (local(), {"createdAt": "01.03.2024 13:30"}, {"createdAt": DATE}),
     (local(), {"createdAt": "1.3.2024 13:30"}, {"createdAt": DATE}),
-    (local(formats=("%d %B %Y %I:%M %p %z",), zone=None), {"createdAt": "1 march 2024 1:30 PM +0100"}, {"createdAt": DATE}),
-    (local(formats=("%j/%Y, %a",), zone="UTC"), {"createdAt": "061/2024, Fri"}, {"createdAt": DATE.replace(hour=0, minute=0)}),
+    (
+        local(formats=("%d %B %Y %I:%M %p %z",), zone=None),
+        {"createdAt": "1 march 2024 1:30 PM +0100"},
+        {"createdAt": DATE},
+    ),
+    (
+        local(formats=("%j/%Y, %a",), zone="UTC"),
+        {"createdAt": "061/2024, Fri"},
+        {"createdAt": DATE.replace(hour=0, minute=0)},
+    ),
     (local(formats=("epoch-milliseconds",)), {"createdAt": "1709296200000"}, {"createdAt": DATE}),
     (local(formats=("epoch-seconds",)), {"createdAt": 1709296200.0}, {"createdAt": DATE}),
     (local(formats=("epoch-microseconds",)), {"createdAt": Int64(1709296200000000)}, {"createdAt": DATE}),
-    (local("deltas.detectedAt"), {"deltas": [{"detectedAt": "01.03.2024 13:30"}]}, {"deltas": [{"detectedAt": DATE}]}),
-    (rule(NumberRule, "stats.queued", source="text"), {"stats": {"queued": "-012"}}, {"stats": {"queued": -12}}),
-    (rule(NumberRule, "stats.queued", source="text", factor=Decimal("0.01")), {"stats": {"queued": "1200"}}, {"stats": {"queued": 12}}),
-    (rule(NumberRule, "stats.queued", source="decimal"), {"stats": {"queued": Decimal128("1E+3")}}, {"stats": {"queued": 1000}}),
+    (
+        local("deltas.detectedAt"),
+        {"deltas": [{"detectedAt": "01.03.2024 13:30"}]},
+        {"deltas": [{"detectedAt": DATE}]},
+    ),
+    (
+        rule(NumberRule, "stats.queued", source="text"),
+        {"stats": {"queued": "-012"}},
+        {"stats": {"queued": -12}},
+    ),
+    (
+        rule(NumberRule, "stats.queued", source="text", factor=Decimal("0.01")),
+        {"stats": {"queued": "1200"}},
+        {"stats": {"queued": 12}},
+    ),
+    (
+        rule(NumberRule, "stats.queued", source="decimal"),
+        {"stats": {"queued": Decimal128("1E+3")}},
+        {"stats": {"queued": 1000}},
+    ),
     (rule(NumberRule, "legacy", source="text"), {"legacy": "0.1"}, {"legacy": 0.1}),
     (rule(IdRule, "scheduleId", to="uuid"), {"scheduleId": OID}, {"scheduleId": OID_UUID}),
     (rule(IdRule, "scheduleId", to="uuid"), {"scheduleId": str(OID).upper()}, {"scheduleId": OID_UUID}),
-    (rule(IdRule, "scheduleId", to="text"), {"scheduleId": DBRef("schedules", OID)}, {"scheduleId": str(OID)}),
-    (rule(DeriveRule, "finishedAt", how="max", of=("events", "at")), {"events": [{"at": DATE}, {"at": None}, {}]}, {"events": [{"at": DATE}, {"at": None}, {}], "finishedAt": DATE}),
-    (rule(DeriveRule, "error", how="last", of=("log",)), {"log": ["a", "b"]}, {"log": ["a", "b"], "error": "b"}),
-    (rule(DeriveRule, "stats.queued", how="count", of=("log",)), {"log": [], "stats": {}}, {"log": [], "stats": {"queued": 0}}),
+    (
+        rule(IdRule, "scheduleId", to="text"),
+        {"scheduleId": DBRef("schedules", OID)},
+        {"scheduleId": str(OID)},
+    ),
+    (
+        rule(DeriveRule, "finishedAt", how="max", of=("events", "at")),
+        {"events": [{"at": DATE}, {"at": None}, {}]},
+        {"events": [{"at": DATE}, {"at": None}, {}], "finishedAt": DATE},
+    ),
+    (
+        rule(DeriveRule, "error", how="last", of=("log",)),
+        {"log": ["a", "b"]},
+        {"log": ["a", "b"], "error": "b"},
+    ),
+    (
+        rule(DeriveRule, "stats.queued", how="count", of=("log",)),
+        {"log": [], "stats": {}},
+        {"log": [], "stats": {"queued": 0}},
+    ),
     (rule(RenameRule, "made", to=("createdAt",)), {"made": DATE}, {"createdAt": DATE}),
-    (rule(RenameRule, "deltas.at", to=("deltas", "detectedAt")), {"deltas": [{"at": 1}, {}]}, {"deltas": [{"detectedAt": 1}, {}]}),
-    (rule(RenameRule, "old.q", to=("stats", "queued"), keep=True), {"old": {"q": 1}}, {"old": {"q": 1}, "stats": {"queued": 1}}),
+    (
+        rule(RenameRule, "deltas.at", to=("deltas", "detectedAt")),
+        {"deltas": [{"at": 1}, {}]},
+        {"deltas": [{"detectedAt": 1}, {}]},
+    ),
+    (
+        rule(RenameRule, "old.q", to=("stats", "queued"), keep=True),
+        {"old": {"q": 1}},
+        {"old": {"q": 1}, "stats": {"queued": 1}},
+    ),
     (rule(DropRule, "stats.old"), {"stats": {"old": 1, "queued": 2}}, {"stats": {"queued": 2}}),
-    (rule(DropRule, "m.*.old"), {"m": {"a": {"old": 1}, "b": [{"old": 2, "c": 3}]}}, {"m": {"a": {}, "b": [{"c": 3}]}}),
+    (
+        rule(DropRule, "m.*.old"),
+        {"m": {"a": {"old": 1}, "b": [{"old": 2, "c": 3}]}},
+        {"m": {"a": {}, "b": [{"c": 3}]}},
+    ),
     (rule(DefaultRule, "trigger", value="manual"), {"trigger": None}, {"trigger": "manual"}),
     (rule(DefaultRule, "createdAt", value="2024-03-01T12:30:00Z"), {}, {"createdAt": DATE}),
-    (rule(DefaultRule, "deltas.newHigh", value=0), {"deltas": [{}, {"newHigh": 1}]}, {"deltas": [{"newHigh": 0}, {"newHigh": 1}]}),
-]  # fmt: skip
+    (
+        rule(DefaultRule, "deltas.newHigh", value=0),
+        {"deltas": [{}, {"newHigh": 1}]},
+        {"deltas": [{"newHigh": 0}, {"newHigh": 1}]},
+    ),
+]
 
 
 @pytest.mark.parametrize(("given", "before", "after"), EXAMPLES)
@@ -212,10 +268,13 @@ def test_the_uuid_of_an_object_id_is_this_one(digits: str, uuid: str) -> None:
     assert ids.stored([(f"{uuid[:-1]}1",)]) == []
 
 
-def test_only_top_level_drops_are_left_to_the_scan() -> None:
+def test_drops_at_the_top_alone_keep_digests() -> None:
     ignored = (IgnoredPath("runs", ("old",), "why"), IgnoredPath("audit", ("metadata", "old")))
-    changes = verifier_changes(with_ignored(JobRules(), ignored), [RUNS, AUDIT])
-    assert changes.documents.keys() == {"audit"}
+    changes = verifier_changes(with_drops(JobRules(), ignored), [RUNS, AUDIT])
+    assert {name: change.dropped for name, change in changes.documents.items()} == {
+        "runs": {"old"},
+        "audit": None,
+    }
     assert not verifier_changes(JobRules(), [RUNS])
 
 

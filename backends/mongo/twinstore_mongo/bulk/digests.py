@@ -63,7 +63,8 @@ CHANGED: Final = "rules change its documents"
 
 def digestible(entity: Entity, changes: DocumentChanges = NO_CHANGES) -> Digestible | NoDigests:
     """Return how documents of an entity are judged, or why there are no digests of them."""
-    if entity.name in changes.documents:
+    change = changes.documents.get(entity.name)
+    if change is not None and change.dropped is None:
         return NoDigests(CHANGED)
     reason = NO_LIBRARY if library() is None else unsupported_reason(entity)
     if reason is not None:

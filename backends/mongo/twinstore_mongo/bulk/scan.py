@@ -274,11 +274,13 @@ class CollectionScan:
             return self.row_as_it_is(stored, altered)
         before = dict(stored)
         if self.ids is not None and self.ids.key_of(before.get(self.places[0])) is None:
-            return self.refused_row(before, f"its {self.places[0]} is not an ObjectId")
+            row = self.refused_row(before, f"its {self.places[0]} is not an ObjectId")
+            row.key = None
+            return row
         try:
             changed = self.change(stored, MONGO_VALUES)
         except ChangeRefusedError as error:
-            return self.refused_row(before, str(error))
+            return self.refused_row(before, str(error), error.document)
         for name in self.form.longs:
             if (value := changed.document.get(name)) is not before.get(name):
                 changed.document[name] = written_long(value)
@@ -286,20 +288,12 @@ class CollectionScan:
         row.rules = tuple(changed.rules)
         return row
 
-    def refused_row(self, stored: Document, why: str) -> ScanRow:
-        """Return the row of a document that a change refuses: with its own key and owner, without content."""
-        if self.ids is not None:
-            key = self.ids.key_of(stored.get(self.places[0]))
-        else:
-            key = self.key_of(
-                {
-                    **stored,
-                    **{name: stored.get(place) for name, place in zip(self.key, self.places, strict=True)},
-                }
-            )
-        owner = self.owner_of(None if self.tenant is None else stored.get(self.tenant))
+    def refused_row(self, stored: Document, why: str, changed: Document | None = None) -> ScanRow:
+        """Return the row of a document that a change refuses: with its key and owner, without content."""
+        known = stored if changed is None else changed
+        owner = self.owner_of(None if self.tenant is None else known.get(self.tenant))
         content = json_of({"doc": marked("refused", why), "storage": {}})
-        return ScanRow(key, owner, content, stored_bytes=len(bson.encode(stored)), error=why)
+        return ScanRow(self.key_of(known), owner, content, error=why)
 
     def row_as_it_is(self, stored: Document, altered: str | None = None) -> ScanRow:
         """Return the row of a document."""

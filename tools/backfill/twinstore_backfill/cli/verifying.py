@@ -34,6 +34,7 @@ from twinstore_backfill.report.texts import (
     NO_SOURCE,
     SPEED_COLUMNS,
     clipped,
+    computed_text,
     expired_rows,
     expired_text,
     headline,
@@ -138,6 +139,7 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
     yield from (f"{_sentence(text)}." for text in left_out_texts(report))
     if report.subset is not None:
         yield f"Only a part was compared: {clipped(described(report.subset.model_dump()))}."
+    yield from _rules(report)
     for left in report.ignored:
         if left.kind == "field":
             yield f"Not compared: {clipped(left.entity)}.{clipped(left.path)}."
@@ -154,6 +156,15 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
         yield f"Reports: {out}/parity-report.json, .xml, .md and .html."
         if report.approval is None:
             yield f"Every finding: {out}/{DIFFERENCES}."
+
+
+def _rules(report: ParityReport) -> Iterator[str]:
+    """Say what rules changed, and which lists follow from the rows because of it."""
+    for rule in report.rules:
+        rows = "" if rule.rows is None else f" ({number_of(rule.rows, 'row')})"
+        yield f"Rule {clipped(rule.kind)} {clipped(rule.path)}{rows}: {_sentence(rule.reason)}"
+    if computed := computed_text(report):
+        yield _sentence(computed)
 
 
 def _sentence(text: str) -> str:

@@ -23,9 +23,8 @@ from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quar
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.copy.rules.selection import check_selection, decides_tenant
 from twinstore_backfill.copy.rules.tallies import RuleTally
-from twinstore_backfill.ignored import IgnoredPath
 from twinstore_backfill.retention import REPEATED, is_meant, no_key
-from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING
 
 if TYPE_CHECKING:
@@ -118,10 +117,8 @@ class SourceRows:
         keys = [item.key for item in conflicts if not item.overwritten and item.key not in known]
         if not keys:
             return known
-        drops = self.rules.of(entity, DropRule)
-        ignored = [IgnoredPath(rule.entity, rule.path, rule.reason or None) for rule in drops]
         with as_verified(self.port, view, self.rules) as here, target.view() as there:
-            return {**known, **kinds_alike(here, there, entity, keys, ignored)}
+            return {**known, **kinds_alike(here, there, entity, keys)}
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""

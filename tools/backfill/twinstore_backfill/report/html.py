@@ -18,8 +18,10 @@ from twinstore_backfill.report.texts import (
     LONGEST_SENTENCE,
     NOT_COMPARED,
     NOT_COMPARED_NOTE,
+    RULE_COLUMNS,
     SPEED_COLUMNS,
     clipped,
+    computed_text,
     equivalence_rows,
     expired_rows,
     facts,
@@ -31,6 +33,7 @@ from twinstore_backfill.report.texts import (
     more_rows,
     named_counts,
     number_of,
+    rule_rows,
     short,
     speed_rows,
     summary_rows,
@@ -242,6 +245,8 @@ def _sections(report: ParityReport) -> Iterator[Section]:
     if report.entities:
         yield _tenants(report)
         yield _digests(report)
+    if rules := rule_rows(report):
+        yield Section("Rules", _table("Rules", RULE_COLUMNS, rules), note=computed_text(report))
     if rows := equivalence_rows(report, ignored=False):
         name = "Equal after normalisation"
         yield Section(name, _table(name, ("equivalence", "documents"), rows))

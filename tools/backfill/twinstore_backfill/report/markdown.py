@@ -9,8 +9,10 @@ from twinstore_backfill.report.texts import (
     LONGEST_SENTENCE,
     NOT_COMPARED,
     NOT_COMPARED_NOTE,
+    RULE_COLUMNS,
     SPEED_COLUMNS,
     clipped,
+    computed_text,
     equivalence_rows,
     facts,
     group_rows,
@@ -19,6 +21,7 @@ from twinstore_backfill.report.texts import (
     made_text,
     more_rows,
     named_counts,
+    rule_rows,
     short,
     speed_rows,
     summary_rows,
@@ -171,6 +174,13 @@ def _digests(report: ParityReport) -> Iterator[str]:
 
 
 def _equivalences(report: ParityReport) -> Iterator[str]:
+    if rules := rule_rows(report):
+        yield "## Rules"
+        yield ""
+        yield from table(RULE_COLUMNS, rules)
+    if text := computed_text(report):
+        yield escaped(text)
+        yield ""
     if rows := equivalence_rows(report, ignored=False):
         yield "## Equal after normalisation"
         yield ""

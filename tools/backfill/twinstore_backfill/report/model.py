@@ -401,6 +401,23 @@ class IgnoredReport(Frozen):
     kind: Literal["unknown", "field"] = "unknown"
 
 
+class RuleReport(Frozen):
+    """A rule of the job that changes documents on the way.
+
+    Attributes:
+        kind: its kind, such as ``map``.
+        path: the entity and the place that it names.
+        reason: why.
+        rows: how many rows of the source it changed; ``null`` for a property at the top of documents that
+            are otherwise as they are, which is left out where they are read.
+    """
+
+    kind: str
+    path: str
+    reason: str
+    rows: int | None
+
+
 class SubsetReport(Frozen):
     """The selected part of the rows.
 
@@ -439,6 +456,9 @@ class ParityReport(Frozen):
         reasons: a sentence for each check that failed or is inconclusive.
         warnings: what does not change the verdict.
         ignored: properties that were ignored on request.
+        rules: the rules that change documents.
+        computed_lists: the lists that the source cannot answer because rules change what they show; the
+            target's were compared with the rows of the source after the rules.
         next_step: what to do next.
         documents_equal: number of equal documents.
         approval: the approval of a start without the old data.
@@ -470,6 +490,8 @@ class ParityReport(Frozen):
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     ignored: tuple[IgnoredReport, ...] = ()
+    rules: tuple[RuleReport, ...] = ()
+    computed_lists: tuple[str, ...] = ()
     next_step: str
     documents_equal: int
     approval: ApprovalReport | None

@@ -317,6 +317,30 @@ def equivalence_rows(report: ParityReport, *, ignored: bool) -> list[tuple[str, 
     ]
 
 
+RULE_COLUMNS: Final = ("rule", "path", "rows", "reason")
+LISTS_NAMED: Final = 10
+
+
+def rule_rows(report: ParityReport) -> list[tuple[str, str, str, str]]:
+    """Return the rules that change documents: kind, path, changed rows, reason."""
+    return [
+        (item.kind, item.path, "not counted" if item.rows is None else f"{item.rows:,}", item.reason)
+        for item in report.rules
+    ]
+
+
+def computed_text(report: ParityReport) -> str:
+    """Name the lists that were computed from the rows of the source, empty if none was."""
+    names = report.computed_lists
+    if not names:
+        return ""
+    more = f" and {len(names) - LISTS_NAMED:,} more" if len(names) > LISTS_NAMED else ""
+    return (
+        "The source cannot answer these lists as they are after the rules, so the target's were compared "
+        f"with the rows of the source: {', '.join(names[:LISTS_NAMED])}{more}."
+    )
+
+
 def speed_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:
     """Return how long each list takes, in milliseconds; nothing without measurements."""
     return [

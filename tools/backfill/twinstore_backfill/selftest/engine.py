@@ -33,7 +33,7 @@ from twinstore.plugins.drivers import load_backend
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.ignored import check_ignored
+from twinstore_backfill.ignored import check_ignored, with_drops
 from twinstore_backfill.outcome import InterruptedRunError, PreflightError
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
@@ -46,6 +46,7 @@ from twinstore_backfill.verify.checks import SCHEMA
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.expected import member
 from twinstore_backfill.verify.options import VerifyOptions
+from twinstore_backfill.verify.rules import verifier_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -437,7 +438,10 @@ def run_selftest(  # noqa: PLR0917  # the three stores, the request, and the rec
     try:
         select_entities(source.bulk, options.entities)
         check_ignored(options.ignored, source.bulk.entities())
-        samples = sample_source(source.bulk, options.sample, options.seed, options.ignored)
+        rules = with_drops(options.rules, options.ignored)
+        # As a verification sees them, which is what it is about.
+        changed = source.changed(verifier_changes(rules, source.bulk.entities()))
+        samples = sample_source(preflight(lambda: changed.bulk), options.sample, options.seed)
         if not any(sample.records for sample in samples.values()):
             raise PreflightError(
                 f"{source.bulk.place} has no row to test with; name a source that holds some.",

@@ -31,9 +31,6 @@ from twinstore.models import json_text
 from twinstore.models.fields import DATE
 from twinstore.models.shapes import Kind, ValueShape, shapes_of
 from twinstore.models.typed_objects import binary_object, decimal_object, oid_object
-from twinstore_backfill.copy.rules import copier_changes
-from twinstore_backfill.ignored import with_drops
-from twinstore_backfill.rules.model import NO_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore.models.canonical import CanonicalModel
-    from twinstore_backfill.ignored import IgnoredPath
 
 Tree = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -108,18 +104,14 @@ class Sample:
         return Counter(record.label for record in self.records.values())
 
 
-def sample_source(
-    source: BulkPort, size: int, seed: int, ignored: Sequence[IgnoredPath] = ()
-) -> dict[str, Sample]:
+def sample_source(source: BulkPort, size: int, seed: int) -> dict[str, Sample]:
     """Return a sample of every entity that a copy includes, by name, in the order of a copy.
 
     Args:
         source: the store.
         size: rows of each entity.
         seed: chooses them.
-        ignored: unknown properties that the sample does not include.
     """
-    source = source.with_changes(copier_changes(with_drops(NO_RULES, ignored), source.entities()))
     entities = [entity for entity in source.entities() if entity.copy_policy is not CopyPolicy.LEFT_OUT]
     present = {inventory.entity for inventory in source.inventory() if inventory.present}
     samples = {entity.name: Sample(entity) for entity in entities}

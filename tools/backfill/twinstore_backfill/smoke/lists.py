@@ -13,28 +13,27 @@ from typing import TYPE_CHECKING, Final, cast
 from twinstore.access.defaults import matches
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
-from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind, Tenant, shown
+from twinstore.catalog.tenancy import TenancyKind, Tenant, shown
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.plugins.checks import ListedRow
-from twinstore_backfill.verify.lists import LARGEST_PAGE, PAGES, ListFinding
+from twinstore_backfill.verify.lists import ListFinding
+from twinstore_backfill.verify.row_lists import FIRST, PAGES, is_in, sorted_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from twinstore.access.paging import SortKey
     from twinstore.bulk.port import Record
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.tenancy import StoredOwner, Tenants
+    from twinstore.catalog.tenancy import Tenants
     from twinstore.models.canonical import CanonicalModel
     from twinstore.plugins.checks import ListQuery, StoredList
     from twinstore_backfill.stores import Store
-from twinstore_backfill.verify.lists import AnyStorage
+from twinstore_backfill.verify.row_lists import AnyStorage
 
 # Up to this many rows are read whole and sorted here; of more the server selects those that a list shows.
 WHOLE: Final = 10_000
 # A service that writes in every one of them keeps the question open.
 ATTEMPTS: Final = 5
-FIRST: Final = PAGES * LARGEST_PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,29 +227,3 @@ def difference(answer: FetchedList, expected: ExpectedList) -> str:
 def named(row: ListedRow | None) -> str:
     """Return a row of a list as findings show it."""
     return "nothing" if row is None else "/".join(row)
-
-
-def sorted_rows(entity: Entity, rows: Iterable[Row], order: Sequence[SortKey]) -> list[Row]:
-    """Return rows in the order of a list, absent values first."""
-    found = list(rows)
-    # Sorting is stable, so the least significant key comes first.
-    for key in reversed(order):
-        found.sort(key=sort_key(entity, key), reverse=key.descending)
-    return found
-
-
-def sort_key(entity: Entity, key: SortKey) -> Callable[[Row], tuple[bool, object]]:
-    """Return what compares rows by one value; an absent one comes before every other."""
-
-    def sort_value(row: Row) -> tuple[bool, object]:
-        value = entity.value(row.model, row.storage, key.field)
-        return (value is not None, value)
-
-    return sort_value
-
-
-def is_in(entity: Entity, scope: Tenants, owner: StoredOwner) -> bool:
-    """Whether the rows of an owner belong to a list."""
-    if scope is ALL_TENANTS or entity.tenancy.kind is TenancyKind.NONE:
-        return True
-    return scope == owner

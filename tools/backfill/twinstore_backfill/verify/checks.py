@@ -14,8 +14,9 @@ from twinstore.config.keys import module_keys
 from twinstore.errors import ConfigurationError
 from twinstore.plugins.entry_points import did_you_mean
 from twinstore.plugins.modules import module_spec
-from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, SubsetReport
+from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, RuleReport, SubsetReport
 from twinstore_backfill.report.texts import NO_ROW, is_only_slow, number_of
+from twinstore_backfill.rules.model import ANY, AcceptRule
 from twinstore_backfill.verify.findings import UNREADABLE_TARGET
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport, Verdict
+    from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.context import VerifyContext
     from twinstore_backfill.verify.lists import AnyStorage, ListFinding, ListResult
@@ -221,6 +223,8 @@ def list_check(
     problems = [f"{finding.query}: {finding.problem}" for finding in judged if finding.result != "pass"]
     left_out = len(findings) - len(asked)
     more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
+    if computed := sum(item.computed for item in judged):
+        more += f"; {computed} with the rows of the source after the rules"
     lists = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared"
     return listed_check(identifier, title, result, f"{lists}{list_context.chosen}{more}", problems)
 
@@ -450,6 +454,28 @@ def ignored_reports(options: VerifyOptions) -> tuple[IgnoredReport, ...]:
         IgnoredReport(entity=item.entity, path=".".join(item.path), reason=item.reason, kind=kind)
         for kind, ignored in kinds
         for item in ignored
+    )
+
+
+def rule_reports(
+    rules: JobRules, rows: Mapping[int, int], changed: AbstractSet[str]
+) -> tuple[RuleReport, ...]:
+    """Return the rules that change documents, with the number of rows that each one changed.
+
+    Args:
+        rules: all rules.
+        rows: by number of the rule.
+        changed: the entities whose changed rows are counted.
+    """
+    return tuple(
+        RuleReport(
+            kind=rule.kind.value,
+            path=rule.text,
+            reason=rule.reason,
+            rows=rows.get(rule.number, 0) if rule.entity in {ANY, *changed} and changed else None,
+        )
+        for rule in rules
+        if not isinstance(rule, AcceptRule) and rule.line
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
@@ -21,7 +22,7 @@ from twinstore.bulk.release import copy_counts
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.models import json_text
 from twinstore_backfill.connection_budget import explain_connection_limit, verify_needs
-from twinstore_backfill.ignored import ALL_ENTITIES, check_ignored, check_ignored_fields
+from twinstore_backfill.ignored import ALL_ENTITIES, check_ignored, check_ignored_fields, with_drops
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
@@ -73,6 +74,7 @@ from twinstore_backfill.verify.checks import (
     next_step,
     reasons,
     recheck_mode,
+    rule_reports,
     schema_check,
     skipped,
     smoke_check,
@@ -82,11 +84,12 @@ from twinstore_backfill.verify.checks import (
 from twinstore_backfill.verify.context import Task, VerifyContext
 from twinstore_backfill.verify.findings import RangeResult, Shares
 from twinstore_backfill.verify.lists import (
-    LARGEST_PAGE,
     LISTS,
     BackgroundLists,
     ListResult,
     ListTask,
+    computed_lists,
+    list_cutoffs,
     list_tasks,
     page_of,
     short_switch_interval,
@@ -95,6 +98,8 @@ from twinstore_backfill.verify.memory_lock import LARGE_BYTES
 from twinstore_backfill.verify.plan import RangePlan, counted_sides
 from twinstore_backfill.verify.processes import run_tasks
 from twinstore_backfill.verify.ranges import ServerTtls
+from twinstore_backfill.verify.row_lists import LARGEST_PAGE, ListScope
+from twinstore_backfill.verify.rules import moves_tenants
 from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
 from twinstore_backfill.verify.summary import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.tasks import key_tasks
@@ -138,6 +143,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
+    options = replace(options, rules=with_drops(options.rules, options.ignored))
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
     check_ignored(options.ignored, source.bulk.entities())
@@ -146,9 +152,11 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     state = inspect_source(source)
     as_of = resolve_as_of(source.bulk, options.as_of)
     preflight(target.storage.check_ready)
-    require_tenants((source, target), options.tenants)
+    if not any(moves_tenants(options.rules, entity) for entity in entities):
+        require_tenants((source, target), options.tenants)
     ages = ServerTtls(state.server_ttls, server_ttls(target))
-    context = VerifyContext(
+    make_context = partial(
+        VerifyContext,
         source,
         target,
         as_of,
@@ -162,6 +170,8 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         options.rules,
         state.slow,
     )
+    # Not every driver can read its rows changed.
+    context = preflight(make_context)
     run = Verification(context, options, progress, stop, state.warnings, write)
     try:
         with tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):
@@ -192,6 +202,7 @@ class Verification:
         self._write = write
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
+        self._rules: Counter[int] = Counter()
         self.checks: list[Check] = []
         self._largest = 0
         self._read = 0
@@ -220,11 +231,18 @@ class Verification:
             chosen = tenants_for_lists(rows_of_tenants(counted.values()), options.seed)
             # A store counts all of its rows, so its number cannot be compared with that of a part.
             findings = {
-                entity.name: EntityFindings(entity, None if part else counted[entity.name])
+                entity.name: EntityFindings(
+                    entity,
+                    None if part else counted[entity.name],
+                    source_is_read=self._context.moves_tenants(entity),
+                )
                 for entity in entities
             }
             # With chosen tenants the lists over all tenants would compare rows that were not requested.
             list_tenants = chosen.tenants if options.tenants else (*chosen.tenants, None)
+            if self._context.changed and not part:
+                scope = ListScope(list_tenants, list_cutoffs(self._context))
+                self._context = replace(self._context, list_scope=scope)
             rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
             self._progress.start(DOCUMENTS, rows)
             plan.begin(entities, counted)
@@ -233,6 +251,8 @@ class Verification:
             self._collect(findings, self._tasks(plan, None if part else list_tenants, background_lists))
             self._without_digests = plan.without_digests
         lists = self._lists
+        listed = {name: rows for found in findings.values() for name, rows in found.listed.items()}
+        lists.add(computed_lists(self._context, listed, options.entities, sampled=self._sampled))
         self._measure(counted, chosen.tenants)
         respelled = {name for name, found in findings.items() if found.equivalences}
         list_context = ListContext(
@@ -315,6 +335,7 @@ class Verification:
         self._progress.finish(self._part)
         self._entities = [grouped(found.report(), self._options.groups) for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
+        self._rules = sum((found.rules for found in findings.values()), Counter[int]())
 
     def _approved(self, findings: Mapping[str, EntityFindings]) -> frozenset[str]:
         """Return the entities whose unreadable documents in the source are all accounted for.
@@ -392,6 +413,8 @@ class Verification:
             reasons=reasons(self.checks),
             warnings=self._warnings,
             ignored=ignored_reports(options),
+            rules=rule_reports(options.rules, self._rules, self._context.changed),
+            computed_lists=self._lists.computed,
             next_step=next_step(verdict, options, self._context, self.checks, append_only),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=approval(options),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key, KeyRange
     from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.row_lists import ListedRows
 
 # Enough to see the pattern; the lines hold every row.
 LISTED: Final = 100
@@ -164,12 +165,13 @@ def compared(  # noqa: PLR0917  # both sides, and what was found of them
 
 @dataclass(slots=True)
 class TenantResult:
-    """The totals of a range, or an entity, for one tenant."""
+    """The totals of a range, or an entity, for one tenant; ``rules`` are the rows that each rule changed."""
 
     source: Digest = field(default_factory=Digest)
     target: Digest = field(default_factory=Digest)
     counts: Counter[str] = field(default_factory=Counter[str])
     equivalences: Counter[str] = field(default_factory=Counter[str])
+    rules: Counter[int] = field(default_factory=Counter[int])
 
     @property
     def seen(self) -> tuple[int, int]:
@@ -184,6 +186,7 @@ class TenantResult:
         self.target.merge(other.target)
         self.counts.update(other.counts)
         self.equivalences.update(other.equivalences)
+        self.rules.update(other.rules)
 
 
 @dataclass(slots=True)
@@ -212,7 +215,16 @@ class Shares:
 
 @dataclass(slots=True)
 class RangeResult:
-    """What comparing one range found; ``largest`` is the size of its largest document in bytes."""
+    """What comparing one range found.
+
+    Attributes:
+        entity, tenant, within: the range.
+        tenants: the totals by label of the owner.
+        findings: the rows that are named.
+        largest: the size of its largest document in bytes.
+        shares: how it was compared.
+        listed: the first rows of lists that are computed from the rows, by name of the list.
+    """
 
     entity: str
     tenant: str | None
@@ -221,6 +233,7 @@ class RangeResult:
     findings: Findings = field(default_factory=Findings)
     largest: int = 0
     shares: Shares = field(default_factory=Shares)
+    listed: dict[str, ListedRows] = field(default_factory=dict[str, "ListedRows"])
 
     def outcomes(self) -> Counter[str]:
         """Return the outcomes of its rows, for the progress."""
@@ -233,6 +246,11 @@ class RangeResult:
         self.findings.merge(other.findings)
         self.largest = max(self.largest, other.largest)
         self.shares.merge(other.shares)
+        for name, rows in other.listed.items():
+            if name in self.listed:
+                self.listed[name].merge(rows)
+            else:
+                self.listed[name] = rows
 
 
 # Which rows the copies into a target have in quarantine, so that their absence there is known and no loss.

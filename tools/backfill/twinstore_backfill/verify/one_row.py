@@ -10,8 +10,9 @@ import orjson
 from twinstore.catalog.tenancy import shown
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
+from twinstore_backfill.ignored import with_drops
 from twinstore_backfill.retention import cutoff
-from twinstore_backfill.rules.model import NO_RULES, JobRules
+from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.verify.expected import (
     MISSING,
     Expected,
@@ -20,6 +21,7 @@ from twinstore_backfill.verify.expected import (
     mismatched_values,
 )
 from twinstore_backfill.verify.ranges import FieldExclusion, RangeComparison, compare_keys
+from twinstore_backfill.verify.rules import verifier_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +81,9 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     Raises:
         ValidationError: neither side has it.
     """
+    rules = with_drops(rules, ignored)
+    source = source.changed(verifier_changes(rules, source.bulk.entities()))
+    drops = rules.of(entity, DropRule)
     left, right = _row(source.bulk, entity, key), _row(target.bulk, entity, key)
     if left is None and right is None:
         text = "/".join(map(str, key))
@@ -86,10 +91,16 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     limit = cutoff(entity, target.options, as_of)
     # With the code of a verification, so that the two never report different things.
     work = RangeComparison(
-        source.bulk, target.bulk, entity, None, limit, ignored=ignored, ignored_fields=ignored_fields
+        source.bulk,
+        target.bulk,
+        entity,
+        None,
+        limit,
+        ignored_fields=ignored_fields,
+        drops=drops,
     )
     judged = compare_keys(work, [key])
-    expectation = RowExpectation(entity, ignored)
+    expectation = RowExpectation(entity, drops)
     expected = None
     if left is not None:
         expected = expectation.of(left) if right is None else expectation.of_pair(left, right)

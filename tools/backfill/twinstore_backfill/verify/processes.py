@@ -27,6 +27,7 @@ from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.context import VerifyContext
 from twinstore_backfill.verify.memory_lock import lock_file, use_lock_file
 from twinstore_backfill.verify.ranges import ServerTtls
+from twinstore_backfill.verify.row_lists import ListScope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -152,6 +153,8 @@ Shared: TypeAlias = tuple[
     tuple[IgnoredPath, ...],
     Subset,
     JobRules,
+    frozenset[str],
+    ListScope | None,
 ]
 
 
@@ -167,6 +170,8 @@ def _shared(context: VerifyContext) -> Shared:
         context.ignored_fields,
         context.subset,
         context.rules,
+        context.slow,
+        context.list_scope,
     )
 
 

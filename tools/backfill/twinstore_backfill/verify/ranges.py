@@ -19,7 +19,6 @@ from twinstore_backfill.report.texts import IGNORED_FIELD
 from twinstore_backfill.retention import REPEATED, instant_in, is_expired, is_meant, no_key
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.expected import (
-    IGNORED,
     Change,
     Expected,
     Refused,
@@ -50,6 +49,8 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule
+    from twinstore_backfill.verify.row_lists import EntityLists
 
 # Rows that are not in the target, of one question to the ledger.
 KEYS_PER_LEDGER_QUERY: Final = 500
@@ -64,9 +65,11 @@ class RangeComparison:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
         find_quarantined: returns those of some keys that a copy into the target has in quarantine.
-        ignored: unknown properties that a copy of the entity drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
+        drops: rules that drop unknown properties of the source.
+        moves_tenants: whether rules change the tenant, so that the source is read whole to select by it.
+        row_lists: the lists that are computed from the rows of the source, ``None`` if none is.
     """
 
     source: BulkPort
@@ -77,9 +80,19 @@ class RangeComparison:
     batch_size: int = 1000
     removals: Removals | None = None
     find_quarantined: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = none_quarantined
-    ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
+    drops: Sequence[DropRule] = ()
+    moves_tenants: bool = False
+    row_lists: EntityLists | None = None
+
+    def rows_of_source(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
+        """Return the rows of a range of the source; the tenant is the one after the rules."""
+        if self.tenant is None or not self.moves_tenants:
+            return self.rows(view, within)
+        batches = view.rows(self.entity, within, batch_size=self.batch_size)
+        mine = ([row for row in batch if row.label == self.tenant] for batch in batches)
+        return map(partial(copyable_rows, self.entity), mine)
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -130,7 +143,7 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expectation = RowExpectation(work.entity, work.ignored)
+        self._expectation = RowExpectation(work.entity, work.drops)
         self._queried_fields = queried_fields(work.entity)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
         self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
@@ -138,7 +151,7 @@ class RowComparison:
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
-        return self.keyed_source(self._track_largest(self._work.rows(view, within)), within)
+        return self.keyed_source(self._track_largest(self._work.rows_of_source(view, within)), within)
 
     def target_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the target that have a key; count the others."""
@@ -225,29 +238,35 @@ class RowComparison:
         return True
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
-        content = self._expectation.kept(source)
-        is_equal = content == target.content
+        self._count_rules(source)
+        lists = self._work.row_lists
+        if lists is not None and (record := self._expectation.record(source)) is not None:
+            lists.add(record, self.result.listed)
+        is_equal = source.content == target.content and not self._expectation.drops(source)
         if is_equal:
             # Once is enough: judging takes a multiple of it.
-            target.content = content
-        if is_equal and self._is_plain(target) and self._expectation.is_normal(content):
-            self._equal(source, content)
+            target.content = source.content
+        if is_equal and self._is_plain(target) and self._expectation.is_normal(source.content):
+            self._equal(source)
         else:
             self._compare_forms(source, target)
+
+    def _count_rules(self, source: ScanRow) -> None:
+        """Count the rules that changed a row."""
+        self.result.tenants[source.label].rules.update(source.rules)
 
     def _is_plain(self, row: ScanRow) -> bool:
         """Whether the content of a row is all that decides about it."""
         additional = self._expectation.has_additional_values or row.beside != NO_ADDITIONAL_VALUES
         return not additional and not has_marks(row.content)
 
-    def _equal(self, source: ScanRow, content: bytes) -> None:
-        """Count a row that both stores hold as a copy stores it, but for what is ignored in the source."""
+    def _equal(self, source: ScanRow) -> None:
+        """Count a row that both stores hold as a copy stores it."""
         result = self.result.tenants[source.label]
-        number = document_number(content)
+        number = document_number(source.content)
         result.source.add(number)
         result.target.add(number)
         result.counts["equal"] += 1
-        result.equivalences.update(() if content is source.content else (IGNORED,))
 
     def _compare_forms(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that a side holds in another form than a copy writes, or the target in a wrong one."""
@@ -328,6 +347,7 @@ class RowComparison:
 
     def _only_source(self, row: ScanRow) -> None:
         expected = self._expectation.of(row)
+        self._count_rules(row)
         # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if isinstance(expected, Refused):
             self._quarantined(row, expected.reason)

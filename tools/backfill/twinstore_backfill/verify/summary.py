@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Result
     from twinstore_backfill.verify.findings import Findings
     from twinstore_backfill.verify.ranges import RowCounts
+    from twinstore_backfill.verify.row_lists import ListedRows
 
 # A report should open in an editor.
 FIELDS_SHOWN: Final = 100
@@ -41,12 +42,20 @@ FIELDS_SHOWN: Final = 100
 class EntityFindings:
     """Collects the ranges of one entity in order."""
 
-    def __init__(self, entity: Entity, counted: Mapping[str, tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self,
+        entity: Entity,
+        counted: Mapping[str, tuple[int, int]] | None = None,
+        *,
+        source_is_read: bool = False,
+    ) -> None:
         """Take the entity and, by label of the owner, the rows that each side counts.
 
-        If only single rows are compared, nothing else is counted, and there are no ranges.
+        If only single rows are compared, nothing else is counted, and there are no ranges. If rules move rows
+        between tenants, the rows of the source count as they were read.
         """
         self.entity = entity
+        self._source_is_read = source_is_read
         self._counted = counted
         self._whole = RangeResult(entity.name, None, KeyRange())
         self._ranges: list[RangeReport] = []
@@ -86,6 +95,16 @@ class EntityFindings:
         """How many documents have properties that were ignored."""
         return self.equivalences[IGNORED]
 
+    @property
+    def rules(self) -> Counter[int]:
+        """How many rows each rule changed."""
+        return sum((tenant.rules for tenant in self._whole.tenants.values()), Counter[int]())
+
+    @property
+    def listed(self) -> Mapping[str, ListedRows]:
+        """The first rows of lists that are computed from the rows, by name of the list."""
+        return self._whole.listed
+
     def report(self) -> EntityReport:
         """Return what the report says of the entity."""
         found = self._whole
@@ -115,6 +134,8 @@ class EntityFindings:
 
     def _tenant(self, name: str, result: TenantResult) -> TenantReport:
         source, target = result.seen if self._counted is None else self._counted.get(name, (0, 0))
+        if self._source_is_read:
+            source, _ = result.seen
         return TenantReport(
             tenant=name,
             stored_source=source,

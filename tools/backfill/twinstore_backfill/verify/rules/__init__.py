@@ -7,11 +7,6 @@ expressions, numbers are pairs of integers and ids are shifted as integers. So a
 implementations shows as a difference.
 """
 
-from twinstore_backfill.verify.rules.changes import (
-    moves_tenants,
-    ranges_after,
-    verifier_changes,
-    with_ignored,
-)
+from twinstore_backfill.verify.rules.changes import moves_tenants, ranges_after, verifier_changes
 
-__all__ = ["moves_tenants", "ranges_after", "verifier_changes", "with_ignored"]
+__all__ = ["moves_tenants", "ranges_after", "verifier_changes"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from twinstore.bulk.changes import ChangedDocument, DocumentChange, DocumentChanges
+from twinstore.bulk.changes import ChangedDocument, ChangeRefusedError, DocumentChange, DocumentChanges
 from twinstore.catalog.keys import KeyRange
 from twinstore.errors import ValidationError
 from twinstore_backfill.rules.model import (
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from twinstore.bulk.changes import StoredValues
     from twinstore.catalog.entity import Entity
-    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.verify.rules.kinds import Step
     from twinstore_backfill.verify.rules.places import Holder
 
@@ -41,6 +40,12 @@ class VerifierChange(DocumentChange):
 
     steps: tuple[tuple[int, Step], ...]
     broken_text: bool
+    dropped_names: frozenset[str] | None
+
+    @property
+    def dropped(self) -> frozenset[str] | None:
+        """The names at the top of a document that are dropped, if that is all."""
+        return self.dropped_names
 
     @property
     def reads_broken_text(self) -> bool:
@@ -49,15 +54,22 @@ class VerifierChange(DocumentChange):
 
     def __call__(self, document: Holder, values: StoredValues) -> ChangedDocument:
         """Return the document after the rules; the given one is changed in place."""
-        changed = [number for number, step in self.steps if step(document, values)]
+        changed: list[int] = []
+        first: ChangeRefusedError | None = None
+        for number, step in self.steps:
+            try:
+                if step(document, values):
+                    changed.append(number)
+            except ChangeRefusedError as error:
+                # The others go on, because they may make the key and the tenant by which the row is named.
+                first = first or error
+        if first is not None:
+            raise ChangeRefusedError(str(first), document)
         return ChangedDocument(document, sorted(changed))
 
 
 def verifier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentChanges:
     """Return what the rules change in a store.
-
-    An entity of which only properties at the top are dropped has no change: scans leave those out, and
-    digests too.
 
     Raises:
         ValidationError: a rule cannot be verified yet.
@@ -66,9 +78,7 @@ def verifier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentCha
     changing = {entity.name: rules.changing(entity) for entity in known}
     return DocumentChanges(
         documents={
-            entity.name: change_of(entity, changing[entity.name])
-            for entity in known
-            if not is_left_out(changing[entity.name])
+            entity.name: change_of(entity, changing[entity.name]) for entity in known if changing[entity.name]
         },
         keys={
             name: rule.path[0]
@@ -85,9 +95,10 @@ def verifier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentCha
     )
 
 
-def is_left_out(rules: Sequence[Rule]) -> bool:
-    """Whether rules only drop properties at the top of documents."""
-    return all(isinstance(rule, DropRule) and len(rule.path) == 1 for rule in rules)
+def names_dropped(rules: Sequence[Rule]) -> frozenset[str] | None:
+    """Return the names at the top of documents that rules drop, ``None`` if they do anything else."""
+    drops = [rule.path for rule in rules if isinstance(rule, DropRule) and len(rule.path) == 1]
+    return frozenset(name for (name,) in drops) if len(drops) == len(rules) else None
 
 
 def key_place(entity: Entity, rules: Sequence[Rule]) -> tuple[str, ...]:
@@ -108,19 +119,8 @@ def change_of(entity: Entity, rules: Sequence[Rule]) -> VerifierChange:
     renames = [rule for rule in rules if isinstance(rule, RenameRule)]
     compilation = Compilation(entity, renames, any(isinstance(rule, KeyRule) for rule in rules))
     broken = any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules)
-    return VerifierChange(tuple((rule.number, compilation.step(rule)) for rule in rules), broken)
-
-
-def with_ignored(rules: JobRules, ignored: Iterable[IgnoredPath]) -> JobRules:
-    """Return the rules with a drop for each ignored property that they do not drop themselves."""
-    dropped = {rule.text for rule in rules if isinstance(rule, DropRule)}
-    more = [item for item in ignored if item.text not in dropped]
-    first = max((rule.number for rule in rules), default=0) + 1
-    drops = (
-        DropRule(number=number, line=0, entity=item.entity, path=item.path, reason=item.reason or "")
-        for number, item in enumerate(more, first)
-    )
-    return replace(rules, rules=(*rules, *drops)) if more else rules
+    steps = tuple((rule.number, compilation.step(rule)) for rule in rules)
+    return VerifierChange(steps, broken, names_dropped(rules))
 
 
 def moves_tenants(rules: JobRules, entity: Entity) -> bool:

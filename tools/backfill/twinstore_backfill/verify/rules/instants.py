@@ -10,6 +10,8 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from twinstore_backfill.verify.rules.numbers import LONGEST, Exact, of_decimal
+
 MONTHS: Final = (
     "january",
     "february",
@@ -162,23 +164,29 @@ def _offset(text: str) -> timezone:
 
 
 def counted_instant(value: object, per_second: int) -> datetime | None:
-    """Return the instant of a whole number since 1970, or of its text; ``None`` for anything else."""
+    """Return the instant of a number since 1970, or of its text; ``None`` for anything else.
+
+    Of a double its shortest text counts, and parts of a microsecond are cut.
+    """
     count = _count(value)
-    if count is None:
+    if count is None or abs(count[1]) > LONGEST:
         return None
+    digits, scale = count
     try:
-        return EPOCH + timedelta(microseconds=count * MICROSECONDS // per_second)
+        microseconds = digits * MICROSECONDS * 10 ** max(-scale, 0) // (per_second * 10 ** max(scale, 0))
+        return EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
         return None
 
 
-def _count(value: object) -> int | None:
+def _count(value: object) -> Exact | None:
     if isinstance(value, str):
-        return int(value) if COUNT.fullmatch(value) else None
+        return (int(value), 0) if COUNT.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    whole = value % 1 == 0 if value - value == 0 else False
-    return int(value) if whole else None
+    if value - value != 0:  # not finite
+        return None
+    return of_decimal(Decimal(repr(value) if isinstance(value, float) else value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +216,8 @@ class Formats:
             for item in self.texts:
                 if (found := item.instant(value)) is not None:
                     yield found
+
+
+def in_milliseconds(instant: datetime) -> datetime:
+    """Return an instant as stores hold it, without parts of a millisecond."""
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)

@@ -32,7 +32,7 @@ from twinstore_backfill.rules.model import (
 from twinstore_backfill.verify.rules import numbers
 from twinstore_backfill.verify.rules.fields import in_type, kind_at, renamed, stored_path
 from twinstore_backfill.verify.rules.ids import digits_of, uuid_of
-from twinstore_backfill.verify.rules.instants import Formats, UnclearInstantError
+from twinstore_backfill.verify.rules.instants import Formats, UnclearInstantError, in_milliseconds
 from twinstore_backfill.verify.rules.places import (
     GONE,
     Holder,
@@ -174,7 +174,7 @@ def date_step(rule: DateRule, compilation: Compilation) -> Step:
                 raise refusal(rule, "finds a local time that its zone has twice or never") from None
             if len(found) > 1:
                 raise refusal(rule, "finds two formats that give different instants")
-            return values.write(found.pop()) if found else stored
+            return values.write(in_milliseconds(found.pop())) if found else stored
 
         return replace_at(document, rule.path, act)
 
@@ -289,16 +289,16 @@ def move(rule: RenameRule, holder: Holder, path: Sequence[str], to: Sequence[str
     if not isinstance(inner, dict) or path[-1] not in inner:
         return False
     value = inner[path[-1]]
+    if not rule.keep:
+        # First, because the new place may lie in the old one.
+        del inner[path[-1]]
     taken = place_of(rule, holder, to)
     if taken is None:
         put(holder, to, deepcopy(value) if rule.keep else value)
-    elif value is not None and value != taken:
+        return True
+    if value is not None and value != taken:
         raise refusal(rule, "finds another value at the new place")
-    elif rule.keep:
-        return False
-    if not rule.keep:
-        del inner[path[-1]]
-    return True
+    return not rule.keep
 
 
 def place_of(rule: RenameRule, holder: Holder, to: Sequence[str]) -> object:
