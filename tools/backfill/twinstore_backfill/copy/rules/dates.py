@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import ROUND_FLOOR, Context, Decimal
+from string import ascii_lowercase, ascii_uppercase
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -26,6 +27,7 @@ MONTHS: Final = (
 )
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 SHORT: Final = 3
+LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 # How many digits a number has, at least and at most.
 DIGITS: Final[Mapping[str, tuple[int, int]]] = {
     "Y": (4, 4),
@@ -54,7 +56,7 @@ def reader_of(form: str, zone: str | None) -> Reader:
     if form in PER_SECOND:
         unit = PER_SECOND[form]
         return lambda value: _since_epoch(value, unit)
-    parts, place = tuple(_parts(_lower(form, "%"))), None if zone is None else ZoneInfo(zone)
+    parts, place = tuple(_parts(form)), None if zone is None else ZoneInfo(zone)
     return lambda value: _instant(value, parts, place) if isinstance(value, str) else None
 
 
@@ -80,22 +82,16 @@ def _since_epoch(value: object, per_second: int) -> datetime | None:
         return None
 
 
-def _lower(text: str, kept: str = "") -> str:
-    """Return a text with the letters of ASCII in lower case, but for those behind a character."""
-    pairs = zip(("", *text), text, strict=False)
-    return "".join(this.lower() if this.isascii() and before != kept else this for before, this in pairs)
-
-
 def _parts(form: str) -> Iterator[tuple[str, str]]:
     """Yield the parts of a format: a directive with an empty text, or an empty directive with a character."""
     characters = iter(form)
     for character in characters:
         directive = next(characters, "") if character == "%" else ""
-        yield ("", character) if directive in {"", "%"} else (directive, "")
+        yield ("", character.translate(LOWER)) if directive in {"", "%"} else (directive, "")
 
 
 def _instant(text: str, parts: tuple[tuple[str, str], ...], zone: ZoneInfo | None) -> datetime | None:
-    fields = _fields(_lower(text), parts) if len(text) <= LONGEST else None
+    fields = _fields(text.translate(LOWER), parts) if len(text) <= LONGEST else None
     if fields is None or "Y" not in fields:
         return None
     if "offset" not in fields and zone is None:

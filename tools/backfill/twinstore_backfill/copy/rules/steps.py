@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
 from twinstore.bulk.changes import ChangeRefusedError, StoredObjectId, StoredReference, StoredValues
+from twinstore.errors import ValidationError
 from twinstore.models.fields import BLANKS
 from twinstore.models.json_text import dumps
 from twinstore.models.shapes import Kind
@@ -74,7 +75,15 @@ def refused(rule: Rule, reason: str) -> ChangeRefusedError:
 
 
 def step_of(rule: Rule, place: Place) -> Step:
-    """Return what a rule does to the documents of an entity."""
+    """Return what a rule does to the documents of an entity.
+
+    Raises:
+        ValidationError: no copy applies rules of its kind yet.
+    """
+    if type(rule) not in STEPS:
+        raise ValidationError(
+            f"[[{rule.kind}]] {rule.text} cannot be applied yet; remove it from the job file."
+        )
     return STEPS[type(rule)](rule, place)
 
 
