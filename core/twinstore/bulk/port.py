@@ -172,7 +172,8 @@ class Inventory:
     Attributes:
         entity: its name.
         present: whether its collection or table exists; an absent one reads as empty.
-        warnings: what makes reading slow, each a sentence that names the cost.
+        warnings: what makes reading slow, each a sentence that names the cost; of an absent one, that.
+        remarks: what else a reader should know, such as rows that the server removes meanwhile.
         removed_after: the age by the field of its retention at which the server removes rows by itself,
             ``None`` where it does not.
     """
@@ -180,6 +181,7 @@ class Inventory:
     entity: str
     present: bool = True
     warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     removed_after: timedelta | None = None
 
 

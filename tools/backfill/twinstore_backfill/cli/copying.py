@@ -22,6 +22,7 @@ from twinstore_backfill.cli.output import (
     emit,
     left_out_texts,
     table,
+    warning_texts,
 )
 from twinstore_backfill.copy.control import HIGHEST_RATE, select_job
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
@@ -33,7 +34,7 @@ from twinstore_backfill.process.files import json_text, wrap_write_errors, write
 from twinstore_backfill.process.memory import cache_batch_memory
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.failures import Failure, report_failures
-from twinstore_backfill.report.texts import number_of
+from twinstore_backfill.report.texts import about, number_of
 from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
 
@@ -113,7 +114,7 @@ def copy_texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         counts = result.totals.of(entity.name)
         rows.append((entity.name, *(counts[name] for name in COLUMNS)))
     columns = COLUMNS if result.executed else DRY_COLUMNS
-    yield from (f"Warning: {text}" for text in result.warnings)
+    yield from warning_texts(result.warnings, result.speed_only)
     yield table(("entity", *columns), rows)
     yield from left_out_texts(result.left_out)
     if result.fast_path is not None:
@@ -224,7 +225,7 @@ def plan_texts(document: Document) -> Iterator[RenderableType]:
     yield from left_out_texts(document["left_out"])
     if document["subset"] is not None:
         yield f"Only a part is meant: {described(document['subset'])}."
-    yield from (f"Warning: {text}" for text in document["warnings"])
+    yield from warning_texts(document["warnings"], document["speed_only"])
     if document["unknown"]:
         yield "Documents with these unknown properties go to quarantine, unless you drop the property with"
         yield from (f"  --ignore-unknown {shlex.quote(path)}" for path in document["unknown"])
@@ -238,7 +239,7 @@ def plan_texts(document: Document) -> Iterator[RenderableType]:
         yield "The source has no rows to copy."
         return
     yield (
-        f"{number_of(document['rows'], 'row')}; about {estimate['seconds']:,} s at "
+        f"{number_of(document['rows'], 'row')}; {about(estimate['seconds'])} at "
         f"{estimate['documents_per_second']:,} documents per second: {estimate['basis']}. A trial run into a "
         "scratch database shows how long it takes with your target."
     )

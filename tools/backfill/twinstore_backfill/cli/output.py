@@ -16,8 +16,8 @@ from rich.text import Text
 
 from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.streams import OutputError, emit_json, emit_text
-from twinstore_backfill.process.messages import warn
-from twinstore_backfill.report.texts import number_of, visible
+from twinstore_backfill.process.messages import message_settings, warn
+from twinstore_backfill.report.texts import folded_warnings, number_of, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,6 +75,11 @@ def _rendered(texts: Iterable[RenderableType]) -> str:
 def _has_long_word(text: str, width: int) -> bool:
     """Return whether a key or a path is wider than the terminal, which wraps it so that it copies whole."""
     return any(len(word) > width for word in text.split())
+
+
+def warning_texts(warnings: Sequence[str], speed_only: int) -> Iterator[str]:
+    """Return what is shown of warnings, nothing with --quiet; reports have them in full."""
+    return iter(()) if message_settings().quiet else folded_warnings(warnings, speed_only)
 
 
 def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:

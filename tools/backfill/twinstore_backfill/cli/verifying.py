@@ -24,6 +24,7 @@ from twinstore_backfill.cli.output import (
     emit,
     table,
     toned,
+    warning_texts,
 )
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.stopping import StopSwitch
@@ -125,7 +126,7 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
     """Return what a terminal shows of a report: the verdict first, and what to do last."""
     yield toned(f"{report.verdict}: {_sentence(_result(report))}", report.verdict)
     yield from (f"- {_sentence(reason)}" for reason in report.reasons)
-    yield from (f"Warning: {_sentence(text)}" for text in report.warnings)
+    yield from warning_texts(report.warnings, report.speed_only)
     yield from _entities(report)
     checks = [
         (clipped(check.id), clipped(check.title), check.result, _sentence(check.summary))

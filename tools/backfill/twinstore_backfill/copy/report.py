@@ -264,6 +264,7 @@ class CopyReport(Frozen):
         settings: the options that make two runs the same job; empty in a dry run.
         source, target: both sides.
         warnings: what does not change the result.
+        speed_only: how many of them, the last ones, only say what makes reading slow.
         as_of: the instant at which expiry was decided.
         subset: the selected part of the rows, ``null`` for all.
         state: ``stopped`` at a limit means that the next run continues.
@@ -291,6 +292,7 @@ class CopyReport(Frozen):
     source: SideReport
     target: SideReport
     warnings: tuple[str, ...]
+    speed_only: int = 0
     as_of: str
     subset: SubsetReport | None
     state: Literal["complete", "stopped", "failed"]
@@ -425,6 +427,7 @@ class CopyResult:
     stopped: str = ""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: Sequence[str] = ()
+    speed_only: int = 0
     quarantine: Sequence[Mapping[str, object]] = ()
     conflicts: Sequence[Mapping[str, object]] = ()
     failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
@@ -479,6 +482,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "source": result.source.described(),
         "target": result.target.described(),
         "warnings": list(result.warnings),
+        "speed_only": result.speed_only,
         "as_of": json_text.format_timestamp(result.as_of),
         "subset": result.subset,
         "state": result.state,

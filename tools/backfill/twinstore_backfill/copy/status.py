@@ -87,13 +87,14 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
         "pending_migrations": [item.name for item in statuses if item.state is MigrationState.PENDING],
         "effects": [effect_document(item) for item in effects],
         "warnings": list(state.warnings),
+        "speed_only": len(state.costs),
         "unknown": [option for entity in entities for option in _unknown(entity, source, options)],
         "entities": planned,
         "left_out": left_out_counts(source, target, options.entities),
         "rows": rows,
         "estimate": {
             "documents_per_second": round(rate),
-            "seconds": round(rows / rate, 1) if rate else 0.0,
+            "seconds": round(rows / rate) if rate else 0,
             "basis": BASIS,
         },
     }

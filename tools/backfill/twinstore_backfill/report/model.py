@@ -438,6 +438,7 @@ class ParityReport(Frozen):
         cutover_ready_required: ``--require-cutover-ready``.
         reasons: a sentence for each check that failed or is inconclusive.
         warnings: what does not change the verdict.
+        speed_only: how many of them, the last ones, only say what makes reading slow.
         ignored: properties that were ignored on request.
         next_step: what to do next.
         documents_equal: number of equal documents.
@@ -469,6 +470,7 @@ class ParityReport(Frozen):
     cutover_ready_required: bool = False
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    speed_only: int = Field(default=0, ge=0)
     ignored: tuple[IgnoredReport, ...] = ()
     next_step: str
     documents_equal: int

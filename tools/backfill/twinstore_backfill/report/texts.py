@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog.tenancy import shown
@@ -42,6 +43,8 @@ NOT_COMPARED: Final = "Fields that were not compared"
 NOT_COMPARED_NOTE: Final = "These documents are equal but for the fields that --ignore-field names."
 SPEED: Final = "lists take longer there than --max-ratio allows"
 SPEED_COLUMNS: Final = ("list", "source median", "source 95 %", "target median", "target 95 %")
+UNITS: Final = ((60, "minute", 3600), (3600, "hour", 86_400), (86_400, "day", inf))
+FIVES_FROM: Final = 12
 # A key may have any length; the files for programs hold it in full.
 LONGEST: Final = 160
 LONGEST_SENTENCE: Final = 600
@@ -132,6 +135,30 @@ def is_only_slow(checks: Iterable[Check]) -> bool:
 def number_of(count: int, noun: str) -> str:
     """Return a number with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def about(seconds: float) -> str:
+    """Return a duration that is only estimated, as exact as a person would say it."""
+    for unit, noun, next_unit in UNITS:
+        if seconds < unit / 2:
+            return "less than a minute"
+        count = _rounded(seconds / unit)
+        if count * unit < next_unit:
+            return f"about {number_of(count, noun)}"
+    raise OverflowError(seconds)
+
+
+def _rounded(number: float) -> int:
+    """Return a number of units: small ones as they are, larger ones in fives."""
+    return max(round(number), 1) if number < FIVES_FROM else 5 * round(number / 5)
+
+
+def folded_warnings(warnings: Sequence[str], speed_only: int) -> Iterator[str]:
+    """Yield what a terminal shows of warnings: those about speed, which are the last ones, as a number."""
+    others = warnings[: len(warnings) - speed_only]
+    yield from (f"Warning: {clipped(text, LONGEST_SENTENCE)}" for text in others)
+    if speed_only:
+        yield f"{number_of(speed_only, 'warning')} (speed only); --log-level info shows the cost of each."
 
 
 def _differences(report: ParityReport) -> str:

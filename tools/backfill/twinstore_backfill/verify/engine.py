@@ -39,6 +39,7 @@ from twinstore_backfill.report.model import (
 )
 from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.stores import (
+    NOTHING_LACKED,
     inspect_source,
     left_out_counts,
     left_out_entities,
@@ -106,11 +107,12 @@ if TYPE_CHECKING:
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import EntityReport, QueryTimes
-    from twinstore_backfill.stores import Store
+    from twinstore_backfill.stores import SourceState, Store
     from twinstore_backfill.verify.options import RowSelection, VerifyOptions
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
+ONE_BY_ONE: Final = "a range with a row that is not stored as a copy stores it is compared row by row"
 READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 
 
@@ -161,7 +163,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         options.subset,
         state.slow,
     )
-    run = Verification(context, options, progress, stop, state.warnings, write)
+    run = Verification(context, options, progress, stop, state, write)
     try:
         with tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):
             only = options.only
@@ -182,12 +184,13 @@ class Verification:
         options: VerifyOptions,
         progress: Progress,
         stop: StopSwitch,
-        warnings: tuple[str, ...] = (),
+        state: SourceState = NOTHING_LACKED,
         write: Callable[[Iterable[bytes]], object] = list,
     ) -> None:
-        """Take both sides, the options, the progress, the remarks about the source, and the lines."""
+        """Take both sides, the options, the progress, the state of the source, and the lines."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
-        self._warnings = direction_warnings(options, context) + warnings
+        self._warnings = direction_warnings(options, context) + state.remarks
+        self._costs = state.costs
         self._write = write
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
@@ -366,7 +369,7 @@ class Verification:
                 as_of=json_text.format_timestamp(as_of),
                 seconds=round(seconds, 3),
                 benchmark=self._times,
-                fast_path=fast_path_report(shares.rows + shares.expired, self._read),
+                fast_path=fast_path_report(shares.rows + shares.expired, self._read, ONE_BY_ONE),
                 ranges=RangeShares(by_digests=shares.proved, row_by_row=shares.compared)
                 if mode(options) == "full"
                 else None,
@@ -389,7 +392,8 @@ class Verification:
             cutover_ready=ready,
             cutover_ready_required=options.require_ready,
             reasons=reasons(self.checks),
-            warnings=self._warnings,
+            warnings=self._warnings + self._costs,
+            speed_only=len(self._costs),
             ignored=ignored_reports(options),
             next_step=next_step(verdict, options, self._context, self.checks, append_only),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
