@@ -99,6 +99,8 @@ class Record:
             row.
         torn_tail: not a row, but what an interrupted writer left after the last one: counted, not moved.
         rules: the numbers of the rules that changed it, see :meth:`BulkPort.with_changes`.
+        stored_key: without a ``key``, what is stored in its place, as short extended JSON, if the driver can
+            say so.
     """
 
     key: Key | None
@@ -112,6 +114,7 @@ class Record:
     original: Original | str | None = field(default=None, compare=False)
     torn_tail: bool = False
     rules: Sequence[int] = ()
+    stored_key: str | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:

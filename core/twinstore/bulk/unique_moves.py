@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from twinstore.catalog.indexes import Index
     from twinstore.catalog.keys import Key
 
-__all__ = ["UNIQUE_VALUE_TAKEN", "UniqueConflict", "conflict_reason", "unique_conflicts", "unique_keys"]
+__all__ = ["UNIQUE_VALUE_TAKEN", "UniqueConflict", "conflict_reason", "unique_conflicts", "unique_keys", "without_holder"]
 
 
 # How every such reason begins, by which a copy knows the rows that are worth another attempt.
 UNIQUE_VALUE_TAKEN: Final = "a unique value is held by another row of the target"
+# Between the value and the row that has it.
+HOLDER: Final = " by the "
 # Of one question to the store.
 LOOKUP_BATCH: Final = 500
 # The name of an index and the values.
@@ -143,4 +145,10 @@ def conflict_reason(entity: Entity, conflict: UniqueConflict) -> str:
     what = conflict.index.noun or ", ".join(conflict.index.names)
     if conflict.holder is None:
         return f"{UNIQUE_VALUE_TAKEN}: its {what} by a {entity.singular} that cannot be read"
-    return f"{UNIQUE_VALUE_TAKEN}: its {what} by the {entity.singular} {entity.key_text(conflict.holder)!r}"
+    return f"{UNIQUE_VALUE_TAKEN}: its {what}{HOLDER}{entity.singular} {entity.key_text(conflict.holder)!r}"
+
+
+def without_holder(reason: str) -> str:
+    """Return such a reason without the row that has the value, so that equal reasons are equal texts."""
+    head, separator, _ = reason.partition(HOLDER) if reason.startswith(UNIQUE_VALUE_TAKEN) else (reason, "", "")
+    return f"{head} by another row" if separator else reason

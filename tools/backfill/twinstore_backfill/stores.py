@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from logging import getLogger
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic, Self
+from typing import TYPE_CHECKING, Final, Generic, Self
 
 from typing_extensions import TypeVar
 

@@ -161,7 +161,7 @@ def export(
         entries = quarantined(store.ledger, found, content=False)
         count = sum(1 for entry in entries if not entity or entry["entity"] in entity)
         with wrap_write_errors(out):
-            write_lines(out, quarantine_lines(store.ledger, found, [], entity or ()))
+            write_lines(out, quarantine_lines(store.ledger, found, entities=entity or ()))
     emit(output, {"job": found.id, "documents": count, "file": str(out)}, f"{count:,} written to {out}.")
 
 

@@ -17,6 +17,7 @@ from twinstore.models import json_text
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.report.fast_path import FastPathReport
 from twinstore_backfill.report.model import (
+    CauseReport,
     Equivalence,
     Frozen,
     LeftOut,
@@ -177,13 +178,13 @@ class QuarantinedRow(Frozen):
 
     Attributes:
         entity, tenant: its entity and tenant.
-        key: its key; ``null`` if the stored value is not a key of the entity.
+        key: its key; a text is what is stored in its place, as extended JSON, ``null`` if that is unknown.
         reason: why.
     """
 
     entity: str
     tenant: str
-    key: ReportKey | None
+    key: ReportKey | str | None
     reason: str
 
 
@@ -278,6 +279,7 @@ class CopyReport(Frozen):
         equivalences: unchanged rows that both sides hold in a form that no copy writes, by kind.
         source_changes: entities of the source that changed meanwhile.
         left_out: entities that are not copied.
+        causes: why documents were not copied, counted over all of them, the most frequent first.
         failed_ranges, quarantine: what was not copied.
         conflicts: rows that the target has with other content.
         extra: rows that only the target has; absent without ``--delete-extra`` or if not ``complete``.
@@ -306,6 +308,7 @@ class CopyReport(Frozen):
     equivalences: tuple[Equivalence, ...] = ()
     source_changes: tuple[SourceChange, ...] = ()
     left_out: tuple[LeftOut, ...]
+    causes: tuple[CauseReport, ...] = ()
     failed_ranges: FailedRangeList
     quarantine: QuarantineList
     conflicts: ConflictList
@@ -435,6 +438,7 @@ class CopyResult:
     source_changes: Sequence[Mapping[str, object]] = ()
     # The selection, if it was a part of the rows.
     subset: Mapping[str, object] | None = None
+    causes: Sequence[CauseReport] = ()
     fast_path: FastPathReport | None = None
 
     @property
@@ -498,6 +502,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         ],
         "source_changes": list(result.source_changes),
         "left_out": list(result.left_out),
+        "causes": [item.model_dump() for item in result.causes],
         "failed_ranges": {"count": result.failed.count, "shown": result.failed.shown},
         "quarantine": {"count": totals["quarantined"], "shown": _first(result.quarantine)},
         "conflicts": {"count": totals["conflicts"], "shown": _first(result.conflicts)},
