@@ -16,43 +16,25 @@ from twinstore.catalog.keys import KeyType
 from twinstore.models.fields import UNKNOWN_PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from twinstore.catalog.entity import Entity
 
-__all__ = ["CAUSES", "KEY_MISMATCH", "REPEATED", "Cause", "cause_of", "no_key", "not_normal"]
+__all__ = ["KEY_MISMATCH", "REPEATED", "Cause", "cause_of", "no_key", "not_normal"]
 
-# By name what each cause means; one with a detail is written ``model:state``.
+# :mod:`twinstore_backfill.rules.kinds` explains them; ``other`` is what only another driver says.
 MODEL: Final = "model"
 UNKNOWN: Final = "unknown"
 KEY: Final = "key"
 REPEATED_KEY: Final = "repeated_key"
 TENANT: Final = "tenant"
-MARKER: Final = "marker"
 MAP_NAMES: Final = "map_names"
-BYTES: Final = "bytes"
+BROKEN: Final = "broken"
 RULE: Final = "rule"
 UNIQUE: Final = "unique"
 ORPHAN: Final = "orphan"
-SIZE: Final = "size"
 TARGET: Final = "target"
 OTHER: Final = "other"
-CAUSES: Final[Mapping[str, str]] = {
-    MODEL: "model:FIELD: the model refuses the value of a field; without one, fields contradict each other",
-    UNKNOWN: "unknown:PATH: a property that no model has",
-    KEY: "what is stored is no key of the entity, is not normalised, or contradicts the content",
-    REPEATED_KEY: "another row of the source has the same key",
-    TENANT: "the tenant is absent, not a tenant, or not normalised",
-    MARKER: "a storage marker is absent or of another type",
-    MAP_NAMES: "names of a map that the model takes for one, or drops",
-    BYTES: "text that is not UTF-8, or another value that cannot be decoded",
-    RULE: "rule:KIND: a rule of the job meets a value that it cannot change",
-    UNIQUE: "unique:NAME: another row of the target has the value of this unique index",
-    ORPHAN: "the row that it belongs to is not in the target",
-    SIZE: "it is larger than the target takes",
-    TARGET: "the target refuses it by a rule of the server",
-    OTHER: "anything else",
-}
 DOCUMENT: Final = "document"
 
 
@@ -61,8 +43,8 @@ class Cause:
     """The cause of a quarantined row, without any value of it.
 
     Attributes:
-        name: a key of :data:`CAUSES`.
-        detail: the field, the path, the index or the kind of rule, empty where there is none.
+        name: one of the constants above.
+        detail: the field, the path or the index, empty where there is none.
     """
 
     name: str
@@ -108,18 +90,18 @@ SENTENCES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"the id is not a text|the key is not a UUID", KEY),
         (r"it follows a row with a higher key|it belongs to a different run", KEY),
         (r"it is stored under the key of another row", KEY),
-        (r"its markers |the marker \S+ is ", MARKER),
         (r"\S+: names that are blank, or differ only in case", MAP_NAMES),
-        (r"holds text that is not UTF-8|holds what the client does not give back", BYTES),
-        (r"a document holds what cannot be given back", BYTES),
+        (r"holds text that is not UTF-8|holds what the client does not give back", BROKEN),
+        (r"a document holds what cannot be given back", BROKEN),
         (r"its run has no file ", ORPHAN),
         (re.escape(NO_PARENT), ORPHAN),
-        (f"{re.escape(TOO_LARGE)}|it is larger than any row", SIZE),
+        (f"{re.escape(TOO_LARGE)}|it is larger than any row", TARGET),
         (r"the target refuses it |the validator of the target refuses it", TARGET),
     )
 )
 NORMAL: Final = re.compile(re.escape(not_normal("*")).replace(r"\*", r"(\S+)"))
-OF_RULE: Final = re.compile(r"\[\[(\w+)\]\]")
+OF_RULE: Final = re.compile(r"\[\[\w+\]\] (\S+?):? ")
+OF_MARKER: Final = re.compile(r"(?:its markers|the marker) ([^\s,]+)")
 # What a value is stored as, or holds; the place comes first.
 OF_FORM: Final = re.compile(
     r"([^:]+): (?:a value of the form |binary data of subtype |a text, and not binary|holds .*, which "
@@ -143,13 +125,13 @@ def _causes(entity: Entity, reason: str) -> Iterator[Cause]:
     if reason.startswith(f"{entity.model.__name__} "):
         yield _of_model(entity, reason.removeprefix(f"{entity.model.__name__} "))
     if reason.startswith((UNIQUE_VALUE_TAKEN, INDEX_TAKEN)):
-        yield Cause(UNIQUE, _index(entity, reason))
+        index = _index(entity, reason)
+        yield Cause(TARGET) if index is None else Cause(UNIQUE, index)
     if found := OF_RULE.match(reason):
         yield Cause(RULE, found[1])
-    if found := NORMAL.match(reason):
-        yield _of_field(entity, found[1])
-    if found := OF_FORM.match(reason):
-        yield _of_field(entity, found[1])
+    for sentence in (NORMAL, OF_FORM, OF_MARKER):
+        if found := sentence.match(reason):
+            yield _of_field(entity, found[1])
     yield from (Cause(name) for sentence, name in SENTENCES if sentence.match(reason))
 
 
@@ -168,9 +150,9 @@ def _of_field(entity: Entity, path: str) -> Cause:
     return Cause(TENANT) if field == entity.tenant_field else Cause(MODEL, field)
 
 
-def _index(entity: Entity, reason: str) -> str:
-    """Return the name of the unique index that a reason names, empty where it is none of the entity."""
+def _index(entity: Entity, reason: str) -> str | None:
+    """Return the name of the unique index that a reason names, ``None`` where only the server has it."""
     said = {f"{UNIQUE_VALUE_TAKEN}: its {noun_of(index)} by ": index.name for index in entity.uniques} | {
         f"{INDEX_TAKEN} {index.name} ": index.name for index in entity.uniques
     }
-    return next((name for start, name in said.items() if reason.startswith(start)), "")
+    return next((name for start, name in said.items() if reason.startswith(start)), None)
