@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_ADDITIONAL_VALUES",
+    "NO_PARENT",
+    "TOO_LARGE",
     "BulkPort",
     "BulkView",
     "Cell",
@@ -76,6 +78,9 @@ __all__ = [
 
 
 NO_DIGESTS: Final = NoDigests("its driver has no digests")
+# How the reasons of every target begin that does not take a row.
+NO_PARENT: Final = "the row that it belongs to is not in the target"
+TOO_LARGE: Final = "it is larger than the target takes"
 Position = str
 OnConflict = Literal["fail", "overwrite"]
 CommitCheck = Callable[["Access"], None]
@@ -129,7 +134,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A record that the target did not take."""
+    """A record that the target did not take.
+
+    Attributes:
+        reason: why, without a value of it. Tools find the cause by how it begins: with :data:`NO_PARENT`,
+            :data:`TOO_LARGE`, or what :mod:`twinstore.bulk.unique_moves` says of unique values.
+    """
 
     record: Record
     reason: str

@@ -291,7 +291,7 @@ class Exporter:
         try:
             row = self.codec.decode(document, for_copy=True)
         except DocumentDecodeError as error:
-            record.error = reason_of(error)
+            record.error = error.reason or error.message
             return record
         if record.key is None:
             record.error = "its key is not a string"
@@ -345,12 +345,6 @@ def outside_index(codec: Codec[Any], within: KeyRange) -> list[Document]:
         return lists
     # A walk that begins at some key ends before the greatest of all values.
     return [*lists, {"$and": [{name: {"$type": "maxKey"}} for name in codec.key]}]
-
-
-def reason_of(error: DocumentDecodeError) -> str:
-    """Return why a document forms no model, without the frame of the message."""
-    _, _, reason = error.message.partition("cannot be read: ")
-    return reason.removesuffix(". Repair or quarantine the document.") or error.message
 
 
 def altered_parts(

@@ -148,7 +148,7 @@ def repair(
                 else:
                     prepare_target(right)
                     instant = resolve_as_of(left.bulk, options.as_of)
-                    done = Repair(left, right, instant, stop, options.ignored).run(
+                    done = Repair(left, right, instant, stop, options.ignored, options.rules).run(
                         entities, rows, remove=delete_extra
                     )
                     with reports_in(differences.out) as write:

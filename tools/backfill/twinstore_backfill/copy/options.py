@@ -12,6 +12,7 @@ from twinstore.access.scope import tenant_argument
 from twinstore.bulk.port import OnConflict
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class CopyOptions:
         execute: write to the target; otherwise nothing is written.
         out: directory of the report, of the quarantine and of the conflicts.
         ignored: unknown properties to drop.
+        rules: what changes on the way, and what is accepted.
         subset: copy only a part of the rows; part of the job, so that no other copy takes it for its own.
         retry_quarantine: only copy those ranges of the present job again that have quarantined documents.
     """
@@ -63,6 +65,7 @@ class CopyOptions:
     execute: bool = False
     out: Path | None = None
     ignored: tuple[IgnoredPath, ...] = ()
+    rules: JobRules = NO_RULES
     subset: Subset = EVERYTHING
     retry_quarantine: bool = False
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twinstore.bulk.normal_form import marker_not_normal
 from twinstore.bulk.port import Record
@@ -19,10 +19,11 @@ from twinstore.fast.library import library
 from twinstore.fast.program import NoProgram, program_of
 from twinstore.fast.records import PackedBatch
 from twinstore.ledger import RangeTally
+from twinstore_backfill.causes import KEY_MISMATCH, REPEATED, no_key, not_normal
 from twinstore_backfill.copy.held_alike import kinds_alike
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
 from twinstore_backfill.ignored import of_entity, top_names
-from twinstore_backfill.retention import REPEATED, is_meant, no_key
+from twinstore_backfill.retention import is_meant
 from twinstore_backfill.subset import EVERYTHING
 from twinstore_backfill.verify.expected import RowExpectation
 
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.retention import ExpiryTest
     from twinstore_backfill.subset import Subset
-
-KEY_MISMATCH: Final = (
-    "it is stored under a key that does not follow from its content; correct one of them at the source"
-)
 
 
 class SourceRows:
@@ -318,13 +315,6 @@ class RangeReader:
                 "driver.",
                 entity=self.entity.name,
             )
-
-
-def not_normal(wire: str) -> str:
-    """Say that a stored key or tenant is not as the models write it."""
-    return (
-        f"the stored {wire} has leading or trailing whitespace or is not normalised; correct it at the source"
-    )
 
 
 def _tenant_of(record: Record) -> object:

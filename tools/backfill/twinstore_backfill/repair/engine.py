@@ -25,6 +25,7 @@ from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.report.writing import DIFFERENCES
 from twinstore_backfill.retention import expiry_test
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.stores import select_entities
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.findings import FindingKind
@@ -103,8 +104,10 @@ class Repair:
         as_of: datetime,
         stop: StopSwitch,
         ignored: Sequence[IgnoredPath] = (),
+        rules: JobRules = NO_RULES,
     ) -> None:
         self._source, self._target, self._as_of, self._stop = source, target, as_of, stop
+        self._rules = rules
         self._lenient_reader = LenientReader(source.bulk, ignored)
         self.done = RepairResult()
 
@@ -232,6 +235,7 @@ def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
         tenants=options.tenants,
         as_of=as_of,
         ignored=options.ignored,
+        rules=options.rules,
         subset=options.subset,
     )
     entities = select_entities(source.bulk, options.entities)

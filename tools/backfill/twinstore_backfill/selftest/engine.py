@@ -38,6 +38,7 @@ from twinstore_backfill.outcome import InterruptedRunError, PreflightError
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.report.writing import DIFFERENCES, reports_in
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.selftest.corruptions import ADDING, Corruption, EntityContext, Kind
 from twinstore_backfill.selftest.rows import sample_source, variant_rows
 from twinstore_backfill.stores import open_store, preflight, prepare_target, select_entities
@@ -270,6 +271,7 @@ class SelftestOptions:
         thorough: plant every corruption again alone, not only one of each kind.
         entities: corrupt only these; empty for all. The others are sampled, copied and compared as well.
         ignored: unknown properties of the source that the sample does not include.
+        rules: what changes on the way, and what is accepted.
     """
 
     sample: int = 200
@@ -277,6 +279,7 @@ class SelftestOptions:
     thorough: bool = False
     entities: tuple[str, ...] = ()
     ignored: tuple[IgnoredPath, ...] = ()
+    rules: JobRules = NO_RULES
 
     def corrupts(self, entity: str) -> bool:
         """Whether an entity is one of those to corrupt."""

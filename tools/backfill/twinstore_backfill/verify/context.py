@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from twinstore_backfill.ignored import IgnoredPath, of_entity
 from twinstore_backfill.retention import age_limit, cutoff
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.findings import QuarantineLookup
 from twinstore_backfill.verify.ranges import RangeComparison, Removals, ServerTime, ServerTtls
@@ -30,6 +31,7 @@ class VerifyContext:
         ignored: unknown properties that a copy drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant.
+        rules: what the copy changed on the way, and what is accepted.
         slow: entities of which the source reads all rows to cut a range.
         time: the time of both servers; each process asks for itself.
     """
@@ -44,6 +46,7 @@ class VerifyContext:
     ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
+    rules: JobRules = NO_RULES
     slow: frozenset[str] = frozenset()
     time: ServerTime = field(init=False)
 

@@ -161,6 +161,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         options.ignored,
         options.ignored_fields,
         options.subset,
+        options.rules,
         state.slow,
     )
     run = Verification(context, options, progress, stop, state, write)

@@ -11,6 +11,7 @@ from twinstore.catalog.tenancy import shown
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
 from twinstore_backfill.retention import cutoff
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.verify.expected import (
     MISSING,
     Expected,
@@ -71,6 +72,7 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     as_of: datetime,
     ignored: tuple[IgnoredPath, ...] = (),
     ignored_fields: tuple[IgnoredPath, ...] = (),
+    rules: JobRules = NO_RULES,
 ) -> RowComparison:
     """Compare one row, without the unknown properties that a copy drops and the fields that are ignored.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from twinstore.access.scope import tenant_argument
 from twinstore.errors import ValidationError
 from twinstore.models.fields import INT64_MAX, INT64_MIN
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class VerifyOptions:
         switch: the driver that the configuration names at present.
         ignored: unknown properties that the copy dropped.
         ignored_fields: known fields that are not compared.
+        rules: what the copy changed on the way, and what is accepted.
         subset: compare only a part of the rows.
         only: the rows to compare, ``None`` for all rows: a recheck.
         benchmark: also measure how long the lists take.
@@ -82,6 +84,7 @@ class VerifyOptions:
     switch: str | None = None
     ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
+    rules: JobRules = NO_RULES
     subset: Subset = EVERYTHING
     only: RowSelection | None = None
     benchmark: bool = False

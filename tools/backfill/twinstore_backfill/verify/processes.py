@@ -22,6 +22,7 @@ from twinstore_backfill.process.children import begin_child, block_signals
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.messages import Messages, message_settings
 from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.rules.model import JobRules
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.context import VerifyContext
 from twinstore_backfill.verify.memory_lock import lock_file, use_lock_file
@@ -150,6 +151,7 @@ Shared: TypeAlias = tuple[
     tuple[IgnoredPath, ...],
     tuple[IgnoredPath, ...],
     Subset,
+    JobRules,
 ]
 
 
@@ -164,6 +166,7 @@ def _shared(context: VerifyContext) -> Shared:
         context.ignored,
         context.ignored_fields,
         context.subset,
+        context.rules,
     )
 
 

@@ -14,9 +14,10 @@ from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, has_marks
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.errors import TwinstoreError
 from twinstore.models import json_text
+from twinstore_backfill.causes import REPEATED, no_key
 from twinstore_backfill.ignored import content_without_fields
 from twinstore_backfill.report.texts import IGNORED_FIELD
-from twinstore_backfill.retention import REPEATED, instant_in, is_expired, is_meant, no_key
+from twinstore_backfill.retention import instant_in, is_expired, is_meant
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.expected import (
     IGNORED,
