@@ -39,6 +39,7 @@ from twinstore.ledger.models import (
     RangeState,
     RangeTally,
     key_json,
+    key_of_json,
     within_of,
 )
 from twinstore.ledger.rows import change_model
@@ -449,6 +450,15 @@ class Ledger(RangeLedger):
             QUARANTINE, self._query(QUARANTINE, where, key_order(QUARANTINE), 1), "key"
         )
         return frozenset(wanted[text] for text in found)
+
+    def quarantine_reasons(self, job_id: str, entity: str, keys: Sequence[Key]) -> dict[Key, str]:
+        """Return why those of some keys are in quarantine whose documents a job has there."""
+        names = tuple(text for key in self.quarantined_keys(job_id, entity, keys) if (text := key_json(key)))
+        if not names:
+            return {}
+        where = (Equals("jobId", job_id), Equals("entity", entity), OneOf("key", names), Equals("part", 0))
+        rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
+        return {key: row.model.reason for row in rows if (key := key_of_json(row.model.key)) is not None}
 
     def conflicts(self, job_id: str) -> Iterator[ConflictLine]:
         """Return the conflicts of a job in the order of ranges and lines."""

@@ -18,7 +18,7 @@ from twinstore_backfill.report.model import CauseReport
 from twinstore_backfill.rules.model import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -33,7 +33,7 @@ CONFLICT: Final = "conflict"
 # A model has a few dozen rules; more than this are names that users chose, and their number has no bound.
 MOST: Final = 1000
 OTHER: Final = "another reason; differences.ndjson or the quarantine has it"
-INDEX: Final = re.compile(r"(?<=\.)\d+(?=[.:])")
+INDEX: Final = re.compile(r"\.\d+(?=[.:])")
 # The model, the path and the rule of a refusal of a model; the path and the kind of an equivalence.
 REFUSAL: Final = re.compile(r"\w+ (?P<path>[^:]+): (?P<rule>[^;]+)")
 EQUIVALENCE: Final = re.compile(r"(?:doc|storage)\.?(?P<path>.*) \((?P<kind>\w+)\)")
@@ -83,7 +83,7 @@ class Reasons:
 
 def _of_all_rows(reason: str) -> str:
     """Return a reason without what it says of one row alone."""
-    return INDEX.sub("[]", without_holder(reason))
+    return INDEX.sub("", without_holder(reason))
 
 
 def _report(entity: Entity, kind: str, reason: str, counted: CountedReason) -> CauseReport:
@@ -149,7 +149,7 @@ def _rule_for(entity: Entity, cause: str, reason: str) -> str:
     refusal = REFUSAL.match(reason)
     if refusal is None or refusal["path"] == "document":
         return ""
-    path, rule = _path(entity, refusal["path"].replace("[]", "")), refusal["rule"]
+    path, rule = _path(entity, refusal["path"]), refusal["rule"]
     return next((made(path, rule) for begin, made in RULES if rule.startswith(begin)), "")
 
 
@@ -163,29 +163,34 @@ def _map(path: str, rule: str) -> str:
     return _rule("map", {"path": path, "values": {"…": word[1] if word else "…"}, "reason": "…"})
 
 
-def _plain(kind: str, **keys: object) -> Callable[[str, str], str]:
+def _plain(kind: str, keys: Mapping[str, object]) -> Callable[[str, str], str]:
     return lambda path, _: _rule(kind, {"path": path, **keys, "reason": "…"})
+
+
+FROM_TEXT: Final = {"from": "text"}
+SWISS: Final = {"formats": ["%d.%m.%Y %H:%M"], "zone": "Europe/Zurich"}
 
 
 # How the rules of models begin, and what changes a value that breaks one.
 RULES: Final[tuple[tuple[tuple[str, ...], Callable[[str, str], str]], ...]] = (
-    (("Unknown property",), _plain("drop")),
-    (("Required property is missing",), _plain("default", value="…")),
+    (("Unknown property",), _plain("drop", {})),
+    (("Required property is missing",), _plain("default", {"value": "…"})),
     (("Input should be '",), _map),
     (
         ("Input should be ISO 8601", "Input should be a timestamp", "Timestamp has no offset"),
-        _plain("date", formats=["%d.%m.%Y %H:%M"], zone="Europe/Zurich"),
+        _plain("date", SWISS),
     ),
-    (("Input should be a whole number", "Input should be a valid number"), _plain("number", **{"from": "text"})),
-    (("Text contains U+0000", "text contains U+0000"), _plain("replace", what="nul", by="")),
-    (("Text is no ObjectId",), _plain("id", to="text")),
-    (("Text is no UUID",), _plain("id", to="uuid")),
+    (("Input should be a whole number", "Input should be a valid number"), _plain("number", FROM_TEXT)),
+    (("Text contains U+0000", "text contains U+0000"), _plain("replace", {"what": "nul", "by": ""})),
+    (("Text is no ObjectId",), _plain("id", {"to": "text"})),
+    (("Text is no UUID",), _plain("id", {"to": "uuid"})),
 )
 
 
 def _rule(kind: str, keys: Mapping[str, object]) -> str:
     """Return a rule as a job file has it; a value that only the user knows is an ellipsis."""
-    return "\n".join((f"[[{kind}]]", *(f"{name} = {_toml(value)}" for name, value in keys.items() if value is not None)))
+    lines = (f"{name} = {_toml(value)}" for name, value in keys.items() if value is not None)
+    return "\n".join((f"[[{kind}]]", *lines))
 
 
 def _toml(value: object) -> str:

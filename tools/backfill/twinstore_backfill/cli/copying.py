@@ -19,6 +19,7 @@ from twinstore_backfill.cli.options import (
     TargetSide,
 )
 from twinstore_backfill.cli.output import (
+    cause_texts,
     emit,
     left_out_texts,
     table,
@@ -127,6 +128,7 @@ def copy_texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     if result.failed.count:
         yield f"Ranges that failed: {result.failed.count:,}. Run the command again to retry them."
         yield from map(_failure, result.failed.shown[:NAMED])
+    yield from cause_texts(result.causes, REPORT_FILE)
     if totals["conflicts"]:
         where = _see_file(result, out / CONFLICTS)
         yield f"Rows that the target has with different content: {totals['conflicts']:,}{where}."

@@ -21,6 +21,8 @@ from twinstore_backfill.cli.options import (
     ProgressOutput,
 )
 from twinstore_backfill.cli.output import (
+    JSON_REPORT,
+    cause_texts,
     emit,
     table,
     toned,
@@ -126,6 +128,7 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
     """Return what a terminal shows of a report: the verdict first, and what to do last."""
     yield toned(f"{report.verdict}: {_sentence(_result(report))}", report.verdict)
     yield from (f"- {_sentence(reason)}" for reason in report.reasons)
+    yield from cause_texts(report.causes, JSON_REPORT)
     yield from warning_texts(report.warnings, report.speed_only)
     yield from _entities(report)
     checks = [
@@ -202,8 +205,8 @@ def _named(report: ParityReport) -> Iterator[str]:
                 yield f"… and {listed.count - NAMED:,} more {listed.kind} in {name}"
 
 
-def _key(key: Key | None) -> str:
-    if key is None:
+def _key(key: Key | str | None) -> str:
+    if key is None or isinstance(key, str):
         return key_text(key)
     return json.dumps(clipped("/".join(map(str, key))), ensure_ascii=False)
 

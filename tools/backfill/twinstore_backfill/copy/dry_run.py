@@ -13,7 +13,7 @@ from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, ScanRow
 from twinstore.models import json_text
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.held_alike import settle_conflicts
-from twinstore_backfill.copy.quarantine import SHOWN, LineSink
+from twinstore_backfill.copy.quarantine import ExportedLines, LineSink
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
 from twinstore_backfill.process.stopping import StopRequestedError
@@ -22,7 +22,7 @@ from twinstore_backfill.stores import is_migrated, left_out_counts, refuse_undes
 from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from twinstore.bulk.port import BulkView, OnConflict, Record
@@ -92,25 +92,22 @@ class DryWriter:
 
 
 class FirstLines(LineSink):
-    """Keeps the first lines of each kind for the report."""
+    """Keeps the first lines of each kind for the report, and counts the reasons of all."""
 
     def __init__(self) -> None:
-        self.bad: list[Mapping[str, object]] = []
-        self.conflicts: list[Mapping[str, object]] = []
+        self.kept = ExportedLines()
 
     @override
     def quarantine(self, entry: dict[str, object], original: Iterable[str] | None) -> None:
-        """Keep a document that cannot be moved while there is room."""
+        """Count a document that cannot be moved."""
+        # Reports are passed on; content stays in the quarantine, which its owner alone can read.
         del original
-        if len(self.bad) < SHOWN:
-            # Reports are passed on; content stays in the quarantine, which its owner alone can read.
-            self.bad.append({**entry, "raw": None})
+        self.kept.add_quarantined(entry)
 
     @override
     def conflict(self, entry: dict[str, object]) -> None:
-        """Keep a row that the target has with other content while there is room."""
-        if len(self.conflicts) < SHOWN:
-            self.conflicts.append(entry)
+        """Count a row that the target has with other content."""
+        self.kept.add_conflict(entry)
 
 
 class DryRun:
@@ -150,8 +147,9 @@ class DryRun:
             totals=self._totals,
             as_of=as_of,
             started=started,
-            quarantine=self._lines.bad,
-            conflicts=self._lines.conflicts,
+            quarantine=self._lines.kept.quarantine,
+            conflicts=self._lines.kept.conflicts,
+            causes=self._lines.kept.reasons.reports(entities),
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,
         )

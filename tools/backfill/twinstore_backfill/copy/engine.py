@@ -390,6 +390,7 @@ class Copy:
             settings=stored.settings,
             quarantine=self._exported.quarantine,
             conflicts=self._exported.conflicts,
+            causes=self._exported.reasons.reports(entities),
             failed=failed,
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,

@@ -299,10 +299,12 @@ class ExportedLines:
 
 def count_line(reasons: Reasons, entry: Mapping[str, object]) -> None:
     """Count a line of either file; a row that was overwritten needs nothing."""
+    if entry.get("overwritten"):
+        return
     kind = QUARANTINED if "reason" in entry else CONFLICT
-    reason, key = str(entry.get("reason", DIFFERS)), entry["key"]
-    if not entry.get("overwritten"):
-        reasons.add(str(entry["entity"]), kind, reason, tuple(key) if isinstance(key, list) else cast("Example", key))
+    key = entry["key"]
+    example = tuple(cast("list[str | int]", key)) if isinstance(key, list) else cast("Example", key)
+    reasons.add(str(entry["entity"]), kind, str(entry.get("reason", DIFFERS)), example)
 
 
 def quarantine_lines(
@@ -345,9 +347,7 @@ def _inner(text: str | None) -> bytes:
     return orjson.dumps(text or "")[1:-1]
 
 
-def _conflict_lines(
-    ledger: Ledger, job: CopyJob, take: Callable[[JsonLine], object]
-) -> Iterator[bytes]:
+def _conflict_lines(ledger: Ledger, job: CopyJob, take: Callable[[JsonLine], object]) -> Iterator[bytes]:
     for entry in conflicts(ledger, job):
         take(entry)
         yield line_of(entry)

@@ -349,7 +349,7 @@ class CauseReport(Frozen):
     Attributes:
         entity: its name.
         kind: the outcome of these documents, such as ``quarantined`` or ``unproved``; ``conflict`` in a copy.
-        cause: the name of the cause or of the equivalence, as ``[[accept]]`` takes it; empty for a difference.
+        cause: the cause or the equivalence, as ``[[accept]]`` names it; empty for a difference.
         reason: the reason, without stored values.
         documents: the number of documents.
         example: the key of one; a text is what is stored in place of a key, as extended JSON.

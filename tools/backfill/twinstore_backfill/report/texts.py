@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
@@ -315,8 +315,10 @@ def _mode(report: ParityReport) -> str:
     return named.get(report.mode, report.mode)
 
 
-def key_text(key: Key | None) -> str:
-    """Return a key for people."""
+def key_text(key: Key | str | None) -> str:
+    """Return a key for people; a text is what is stored in its place."""
+    if isinstance(key, str):
+        return clipped(key)
     return clipped(" / ".join(map(str, key))) if key is not None else "(no usable key)"
 
 
@@ -384,7 +386,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 class Listed:
     """One row. ``owner`` is the label of its tenant, ``where`` is for people."""
 
-    named: Key | None
+    named: Key | str | None
     owner: str
     where: str
 
@@ -428,21 +430,26 @@ def lists_of(entity: EntityReport) -> Iterator[KindList]:
             yield KindList(kind, count, rows)
 
 
-def summary_rows(entity: EntityReport) -> list[tuple[str, str, int]]:
+def summary_rows(report: ParityReport, entity: EntityReport) -> list[tuple[str, str, int]]:
     """Return kind, place and number of documents: a thousand that differ in one field are one row."""
     rows: list[tuple[str, str, int]] = []
     for listed in lists_of(entity):
         kind = listed.kind
         fields = [(kind, item.path, item.documents) for item in entity.fields if item.kind == kind]
-        rows += fields or [(kind, where, count) for where, count in _reasons(listed).items()]
+        counted = [
+            (kind, _meaning(kind, item.reason), item.documents)
+            for item in report.causes
+            if item.entity == entity.entity and item.kind == kind
+        ]
+        # A report of an earlier release has no causes.
+        rows += fields or counted or [(kind, MEANINGS.get(kind, ""), listed.count)]
     return rows
 
 
-def _reasons(listed: KindList) -> Mapping[str, int]:
-    """Return how many rows there are for each reason, where all of them are listed."""
-    if len(listed.rows) < listed.count:
-        return {MEANINGS.get(listed.kind, ""): listed.count}
-    return Counter(row.where for row in listed.rows)
+def _meaning(kind: str, reason: str | None) -> str:
+    """Return what is the matter with rows of a kind, and why."""
+    meaning = MEANINGS.get(kind, "")
+    return meaning if reason in {None, "", meaning} else clipped(f"{meaning}: {reason}", LONGEST_SENTENCE)
 
 
 def named_counts(counts: Counts) -> str:
@@ -458,9 +465,7 @@ def more_rows(count: int, shown: Sequence[object]) -> str:
 
 
 def _named(kind: str, item: Named) -> Listed:
-    meaning = MEANINGS[kind]
-    text = meaning if item.reason is None else f"{meaning}: {item.reason}"
-    return Listed(item.key, item.tenant, clipped(text, LONGEST_SENTENCE))
+    return Listed(item.key, item.tenant, _meaning(kind, item.reason))
 
 
 def _differing(kind: str, item: Differing) -> Listed:

@@ -26,6 +26,7 @@ from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
+from twinstore_backfill.reasons import Reasons
 from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.report.model import (
     EXITS,
@@ -196,6 +197,7 @@ class Verification:
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
         self.checks: list[Check] = []
+        self._reasons = Reasons()
         self._largest = 0
         self._read = 0
         self._shares = Shares()
@@ -316,6 +318,8 @@ class Verification:
             self._progress.count(DOCUMENTS, result.outcomes())
         self._write_moves(findings)
         self._progress.finish(self._part)
+        for found in findings.values():
+            self._reasons.merge(found.reasons)
         self._entities = [grouped(found.report(), self._options.groups) for found in findings.values()]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
 
@@ -363,6 +367,7 @@ class Verification:
         code = EXITS[verdict]
         if options.require_ready and not ready and code is Exit.OK:
             code = Exit.INCONCLUSIVE
+        causes = self._reasons.reports(entities)
         return ParityReport(
             envelope=Envelope(
                 generated_at=json_text.format_timestamp(datetime.now(UTC)),
@@ -393,10 +398,13 @@ class Verification:
             cutover_ready=ready,
             cutover_ready_required=options.require_ready,
             reasons=reasons(self.checks),
+            causes=causes,
             warnings=self._warnings + self._costs,
             speed_only=len(self._costs),
             ignored=ignored_reports(options),
-            next_step=next_step(verdict, options, self._context, self.checks, append_only),
+            next_step=next_step(
+                verdict, options, self._context, self.checks, append_only=append_only, causes=causes
+            ),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=approval(options),
             checks=tuple(self.checks),

@@ -45,7 +45,6 @@ from twinstore_backfill.verify.set_digest import document_digest, document_numbe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from collections.abc import Set as AbstractSet
 
     from twinstore.bulk.port import BulkPort, BulkView
     from twinstore.bulk.rows import ScanRow
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 
 # Rows that are not in the target, of one question to the ledger.
 KEYS_PER_LEDGER_QUERY: Final = 500
-REFUSED_BY_TARGET: Final = "the target refused it in a copy; see its quarantine for the reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class RangeComparison:
     Attributes:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
-        find_quarantined: returns those of some keys that a copy into the target has in quarantine.
+        find_quarantined: returns why those of some keys are not copied that a copy has in quarantine.
         ignored: unknown properties that a copy of the entity drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
@@ -77,7 +75,7 @@ class RangeComparison:
     cutoff: datetime | None
     batch_size: int = 1000
     removals: Removals | None = None
-    find_quarantined: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = none_quarantined
+    find_quarantined: Callable[[Entity, Sequence[Key]], Mapping[Key, str]] = none_quarantined
     ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
@@ -342,12 +340,11 @@ class RowComparison:
     def settle(self) -> None:
         """Count the rows that are not in the target: quarantined because it refused them, or missing."""
         keys = [finding.key for finding, _ in self._missing if finding.key is not None]
-        kept = self._work.find_quarantined(self._work.entity, keys) if keys else frozenset[Key]()
+        kept = self._work.find_quarantined(self._work.entity, keys) if keys else {}
         for finding, number in self._missing:
-            if finding.key in kept:
-                named = replace(
-                    finding, kind=FindingKind.QUARANTINED, source_digest=None, reason=REFUSED_BY_TARGET
-                )
+            reason = None if finding.key is None else kept.get(finding.key)
+            if reason is not None:
+                named = replace(finding, kind=FindingKind.QUARANTINED, source_digest=None, reason=reason)
             else:
                 self.result.tenants[finding.tenant].source.add(number)
                 named = finding
@@ -357,10 +354,26 @@ class RowComparison:
     def _only_target(self, row: ScanRow) -> None:
         self.result.tenants[row.label].target.add(document_number(row.content))
         digest = document_digest(row.content)
-        self._record(RowFinding(kind=FindingKind.EXTRA, key=row.key, tenant=row.label, target_digest=digest))
+        self._record(
+            RowFinding(
+                kind=FindingKind.EXTRA,
+                key=row.key,
+                tenant=row.label,
+                target_digest=digest,
+                stored_key=row.stored_key,
+            )
+        )
 
     def _quarantined(self, row: ScanRow, reason: str) -> None:
-        self._record(RowFinding(kind=FindingKind.QUARANTINED, key=row.key, tenant=row.label, reason=reason))
+        self._record(
+            RowFinding(
+                kind=FindingKind.QUARANTINED,
+                key=row.key,
+                tenant=row.label,
+                reason=reason,
+                stored_key=row.stored_key,
+            )
+        )
 
     def _record(self, finding: RowFinding) -> None:
         self.result.tenants[finding.tenant].counts[finding.kind.value] += 1
