@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     Example = Key | str | None
 
-__all__ = ["CONFLICT", "QUARANTINED", "Reasons", "remedy_of"]
+__all__ = ["CONFLICT", "NORMALISED", "QUARANTINED", "UNPROVED", "Reasons", "remedy_of"]
 
 QUARANTINED: Final = "quarantined"
 UNPROVED: Final = "unproved"
+NORMALISED: Final = "normalised"
 CONFLICT: Final = "conflict"
 # A model has a few dozen rules; more than this are names that users chose, and their number has no bound.
 MOST: Final = 1000

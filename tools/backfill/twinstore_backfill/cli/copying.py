@@ -26,6 +26,7 @@ from twinstore_backfill.cli.output import (
     warning_texts,
 )
 from twinstore_backfill.copy.control import HIGHEST_RATE, select_job
+from twinstore_backfill.copy.dry_run import DUPLICATES
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
@@ -35,6 +36,7 @@ from twinstore_backfill.process.files import json_text, wrap_write_errors, write
 from twinstore_backfill.process.memory import cache_batch_memory
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.failures import Failure, report_failures
+from twinstore_backfill.report.model import CauseReport
 from twinstore_backfill.report.texts import about, number_of
 from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
@@ -54,7 +56,7 @@ def copy_directory(out: Path | None, *, execute: bool) -> Iterator[None]:
 
     The report of an earlier run is removed first. If there is no result, the report says why.
     """
-    with report_failures(out or (DEFAULT_OUT if execute else None), (REPORT_FILE,), _failure_file):
+    with report_failures(out or (DEFAULT_OUT if execute else None), (REPORT_FILE, DUPLICATES), _failure_file):
         yield
 
 
@@ -231,6 +233,7 @@ def plan_texts(document: Document) -> Iterator[RenderableType]:
     if document["unknown"]:
         yield "Documents with these unknown properties go to quarantine, unless you drop the property with"
         yield from (f"  --ignore-unknown {shlex.quote(path)}" for path in document["unknown"])
+    yield from _expected_causes(document)
     pending = document["pending_migrations"]
     yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
     if document["effects"]:
@@ -245,6 +248,21 @@ def plan_texts(document: Document) -> Iterator[RenderableType]:
         f"{estimate['documents_per_second']:,} documents per second: {estimate['basis']}. A trial run into a "
         "scratch database shows how long it takes with your target."
     )
+
+
+def _expected_causes(document: Document) -> Iterator[RenderableType]:
+    """Yield what a copy would refuse or change."""
+    causes = [
+        CauseReport.model_validate({n: v for n, v in item.items() if n in CauseReport.model_fields})
+        for item in document["causes"]
+    ]
+    bounds = [(item["low"], item["high"]) for item in document["causes"]]
+    if document["sampled"] is None:
+        yield from cause_texts(causes, "--format json")
+    elif causes:
+        read = number_of(sum(document["sampled"].values()), "document")
+        yield f"In a sample of {read}; --full reads all. Between how many have a cause is 95 % sure."
+        yield from cause_texts(causes, "--format json", bounds)
 
 
 def status_texts(document: Document) -> Iterator[RenderableType]:

@@ -17,7 +17,7 @@ from rich.text import Text
 from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.streams import OutputError, emit_json, emit_text
 from twinstore_backfill.process.messages import message_settings, warn
-from twinstore_backfill.report.texts import folded_warnings, key_text, number_of, visible
+from twinstore_backfill.report.texts import between, folded_warnings, key_text, number_of, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,13 +87,22 @@ def warning_texts(warnings: Sequence[str], speed_only: int) -> Iterator[str]:
 JSON_REPORT: Final = "parity-report.json"
 
 
-def cause_texts(causes: Sequence[CauseReport], file: str) -> Iterator[RenderableType]:
-    """Yield why documents are not copied or not proved, with what solves it; ``file`` lists all causes."""
+def cause_texts(
+    causes: Sequence[CauseReport], file: str, bounds: Sequence[tuple[int, int]] = ()
+) -> Iterator[RenderableType]:
+    """Yield why documents are not copied or not proved, with what solves it.
+
+    Args:
+        causes: the causes.
+        file: what lists all of them.
+        bounds: of causes in a sample, between how many of all documents have each.
+    """
     if not causes:
         return
+    counts = [between(*item) for item in bounds] or [item.documents for item in causes]
     rows = [
-        (item.entity, item.documents, item.kind, item.reason, key_text(item.example), Block(item.remedy))
-        for item in causes[:MOST_CAUSES]
+        (item.entity, count, item.kind, item.reason, key_text(item.example), Block(item.remedy))
+        for item, count in zip(causes[:MOST_CAUSES], counts, strict=False)
     ]
     yield table(("entity", "documents", "kind", "reason", "example", "solved by"), rows)
     if len(causes) > MOST_CAUSES:

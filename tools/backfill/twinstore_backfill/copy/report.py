@@ -364,6 +364,10 @@ class Totals:
             for tenant, count in counts.items():
                 self._counts[entity][tenant][name] += count
 
+    def refuse(self, entity: str, tenant: str) -> None:
+        """Count a row as quarantined that was counted as written."""
+        self._counts[entity][tenant].update(written=-1, quarantined=1)
+
     def of(self, entity: str) -> Counter[str]:
         """Return the counts of an entity over all tenants."""
         return sum(self._counts[entity].values(), Counter[str]())

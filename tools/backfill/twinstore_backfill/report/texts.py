@@ -153,6 +153,13 @@ def _rounded(number: float) -> int:
     return max(round(number), 1) if number < FIVES_FROM else 5 * round(number / 5)
 
 
+def between(low: int, high: int) -> str:
+    """Return bounds of a number that was estimated, with two digits each."""
+    if low == high:
+        return f"{low:,}"
+    return " to ".join(f"{float(f'{number:.1e}'):,.0f}" for number in (low, high))
+
+
 def folded_warnings(warnings: Sequence[str], speed_only: int) -> Iterator[str]:
     """Yield what a terminal shows of warnings: those about speed, which are the last ones, as a number."""
     others = warnings[: len(warnings) - speed_only]
