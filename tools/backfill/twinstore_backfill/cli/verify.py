@@ -37,6 +37,14 @@ RequireReady = Annotated[
     ),
 ]
 
+RequireNoExceptions = Annotated[
+    bool,
+    typer.Option(
+        "--require-no-exceptions",
+        help="Exit with 3 instead of 0 if the verdict rests on anything that the job file accepts.",
+    ),
+]
+
 FromOrNone = Annotated[
     str,
     typer.Option(
@@ -107,6 +115,7 @@ def verify(
     reason: Annotated[str | None, typer.Option("--reason", help="Why a clean start is acceptable.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     require_cutover_ready: RequireReady = False,
+    require_no_exceptions: RequireNoExceptions = False,
     groups: GroupsFile = None,
     benchmark: Benchmark = False,
     max_ratio: MaxRatio = None,
@@ -147,6 +156,7 @@ def verify(
             approval=approval,
             switch=switch_of(sides.common.settings(), name),
             require_ready=require_cutover_ready,
+            require_no_exceptions=require_no_exceptions,
             benchmark=benchmark,
             max_ratio=max_ratio,
             groups=read_groups(groups, name) if groups is not None else {},

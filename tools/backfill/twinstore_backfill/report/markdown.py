@@ -6,12 +6,15 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.texts import (
+    EXCEPTION_COLUMNS,
+    EXCEPTIONS,
     LONGEST_SENTENCE,
     NOT_COMPARED,
     NOT_COMPARED_NOTE,
     SPEED_COLUMNS,
     clipped,
     equivalence_rows,
+    exception_rows,
     facts,
     group_rows,
     headline,
@@ -74,6 +77,10 @@ def _lines(report: ParityReport) -> Iterator[str]:
     yield ""
     yield escaped(headline(report))
     yield ""
+    if rows := exception_rows(report):
+        yield f"## {EXCEPTIONS}"
+        yield ""
+        yield from table(EXCEPTION_COLUMNS, rows)
     if report.reasons:
         yield from (f"- {escaped(reason)}" for reason in report.reasons)
         yield ""

@@ -79,6 +79,7 @@ class VerifyContext:
             ignored=of_entity(self.ignored, entity),
             ignored_fields=of_entity(self.ignored_fields, entity),
             subset=self.subset,
+            rules=self.rules,
         )
 
     def removals(self, entity: Entity) -> Removals:

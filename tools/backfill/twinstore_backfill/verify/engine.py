@@ -20,6 +20,7 @@ from typing_extensions import override
 from twinstore.bulk.release import copy_counts
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.models import json_text
+from twinstore.plugins.modules import module_spec
 from twinstore_backfill.connection_budget import explain_connection_limit, verify_needs
 from twinstore_backfill.ignored import ALL_ENTITIES, check_ignored, check_ignored_fields
 from twinstore_backfill.outcome import Exit, tool_identity
@@ -48,6 +49,7 @@ from twinstore_backfill.stores import (
     select_entities,
     server_ttls,
 )
+from twinstore_backfill.verify.acceptance import Accepted
 from twinstore_backfill.verify.benchmark import largest_tenants, speed_check, time_lists
 from twinstore_backfill.verify.checks import (
     A_PART,
@@ -92,10 +94,12 @@ from twinstore_backfill.verify.lists import (
     short_switch_interval,
 )
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
+from twinstore_backfill.verify.needed_rows import count_lacking, finding_of
 from twinstore_backfill.verify.plan import RangePlan, counted_sides
 from twinstore_backfill.verify.processes import run_tasks
 from twinstore_backfill.verify.ranges import ServerTtls
 from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
+from twinstore_backfill.verify.stored_lists import StoredRows, compare_with_rows
 from twinstore_backfill.verify.summary import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.tasks import key_tasks
 
@@ -111,6 +115,8 @@ if TYPE_CHECKING:
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
+# Of rows that are read whole to sort them, in the size of the largest.
+WHOLE_BYTES: Final = 64 * 1024 * 1024
 READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 
 
@@ -200,6 +206,8 @@ class Verification:
         self._lists = ListResult([])
         self._part = DOCUMENTS
         self._times: tuple[QueryTimes, ...] = ()
+        self._accepted = Accepted.of(options.rules, ())
+        self._lacking = 0
 
     @property
     def _sampled(self) -> bool:
@@ -232,6 +240,9 @@ class Verification:
                 background_lists.begin(plan.largest, sides.largest, list_tenants, tuple(options.entities))
             self._collect(findings, self._tasks(plan, None if part else list_tenants, background_lists))
             self._without_digests = plan.without_digests
+        if not part:
+            self._compare_with_rows(counted)
+            self._count_lacking()
         lists = self._lists
         self._measure(counted, chosen.tenants)
         respelled = {name for name, found in findings.items() if found.equivalences}
@@ -251,7 +262,7 @@ class Verification:
             mode_check(self._entities, sampled=self._sampled, part=part),
             *(lists_skipped(module) if part else list_checks(lists, module, list_context)),
             smoke,
-            decode_check(self._entities),
+            decode_check(self._entities, self._accepted.exceeded),
             schema,
             *self._speed(),
         ]
@@ -269,7 +280,7 @@ class Verification:
             recheck_mode(sum(counts.values()), sum(only.keyless.get(name, 0) for name in counts)),
             *lists_skipped(self._context.target.module, ONLY_ROWS),
             skipped("C6", SMOKE),
-            decode_check(self._entities),
+            decode_check(self._entities, self._accepted.exceeded),
             skipped("C8", SCHEMA),
         ]
 
@@ -313,7 +324,11 @@ class Verification:
             self._progress.count(DOCUMENTS, result.outcomes())
         self._write_moves(findings)
         self._progress.finish(self._part)
-        self._entities = [grouped(found.report(), self._options.groups) for found in findings.values()]
+        accepted = Accepted.of(self._options.rules, [found.accepted for found in findings.values()])
+        self._accepted, of_quarantine = accepted, accepted.of_quarantine
+        self._entities = [
+            grouped(found.report(of_quarantine), self._options.groups) for found in findings.values()
+        ]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
 
     def _approved(self, findings: Mapping[str, EntityFindings]) -> frozenset[str]:
@@ -325,6 +340,39 @@ class Verification:
         named = findings.keys() if ALL_ENTITIES in with_reason else with_reason & findings.keys()
         reports = {entity.entity: entity.counts for entity in self._entities}
         return frozenset(name for name in named if findings[name].ignored and not reports[name].named)
+
+    def _compare_with_rows(self, counted: Mapping[str, Mapping[str, tuple[int, int]]]) -> None:
+        """Compare lists with the rows of the target that the source answers otherwise for what is accepted.
+
+        Those rows are proved: they are what a copy stores of the rows of the source.
+        """
+        approved = {item.entity for item in self._entities if item.counts.approved}
+        open_entities = {item.entity for item in self._entities if item.counts.result != "pass"}
+        counts = {entity.name: dict[str, int]() for entity in self._context.target.bulk.entities()}
+        counts |= {name: {label: pair[1] for label, pair in rows.items()} for name, rows in counted.items()}
+        rows = StoredRows(self._context.target, counts, WHOLE_BYTES // max(self._largest, 1))
+        for lists in (self._lists.due, self._lists.lists):
+            for place, item in enumerate(lists):
+                read = {*item.affected_entities, *item.unreadable_entities}
+                if item.result != "pass" and read & approved and not read & open_entities:
+                    self._stop.check()
+                    rows.keep(item.tenant)
+                    lists[place] = compare_with_rows(self._context, item, page_of(self._largest), rows)
+
+    def _count_lacking(self) -> None:
+        """Add what no list shows: rows that are never due, because another one is missing."""
+        target, asked = self._context.target, set(self._options.entities)
+        needed = module_spec(target.module).needed_rows
+        if needed is None or (asked and asked.isdisjoint({needed.entity.name, needed.other.name})):
+            return
+        lacking = count_lacking(target, needed, self._options.tenants)
+        rule = self._accepted.rule_of(needed.kind, needed.entity.name)
+        if rule is not None:
+            self._accepted = self._accepted.with_rows(rule, lacking)
+        if rule is not None and self._accepted.holds(rule):
+            self._lacking = lacking
+        elif lacking:
+            self._lists.due.append(finding_of(needed, lacking))
 
     def _tasks(
         self, plan: RangePlan, list_tenants: tuple[str | None, ...] | None, background_lists: BackgroundLists
@@ -357,8 +405,10 @@ class Verification:
         append_only = [item.name for item in entities if item.append_only and item.name in wrong]
         verdict = verdict_of(self.checks, options)
         ready = verdict in READY and not (already_switched(options, self._context) and not options.approval)
+        exceptions = sum(item.counts.approved for item in self._entities) + self._lacking
+        refused = (options.require_ready and not ready) or (options.require_no_exceptions and exceptions)
         code = EXITS[verdict]
-        if options.require_ready and not ready and code is Exit.OK:
+        if refused and code is Exit.OK:
             code = Exit.INCONCLUSIVE
         return ParityReport(
             envelope=Envelope(
@@ -389,6 +439,9 @@ class Verification:
             exit_code=int(code),
             cutover_ready=ready,
             cutover_ready_required=options.require_ready,
+            approved_exceptions=exceptions,
+            no_exceptions_required=options.require_no_exceptions,
+            exceptions=self._accepted.reports(),
             reasons=reasons(self.checks),
             warnings=self._warnings,
             ignored=ignored_reports(options),

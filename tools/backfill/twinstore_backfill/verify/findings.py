@@ -21,8 +21,7 @@ from twinstore_backfill.stores import has_ledger
 from twinstore_backfill.verify.set_digest import Digest, document_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
@@ -70,6 +69,7 @@ class RowFinding:
         path_count: how many places there are.
         source_digest, target_digest: of what is expected and of what is stored, where the side has the row.
         reason: why the row cannot be read.
+        cause: the same by name.
     """
 
     kind: FindingKind
@@ -80,6 +80,7 @@ class RowFinding:
     source_digest: str | None = None
     target_digest: str | None = None
     reason: str | None = None
+    cause: str | None = None
 
     def line(self, entity: str) -> bytes:
         """Return the finding as a line of JSON in ASCII, which holds every key."""
@@ -164,12 +165,17 @@ def compared(  # noqa: PLR0917  # both sides, and what was found of them
 
 @dataclass(slots=True)
 class TenantResult:
-    """The totals of a range, or an entity, for one tenant."""
+    """The totals of a range, or an entity, for one tenant.
+
+    Attributes:
+        accepted: how many rows each acceptance of the job has met, by its number.
+    """
 
     source: Digest = field(default_factory=Digest)
     target: Digest = field(default_factory=Digest)
     counts: Counter[str] = field(default_factory=Counter[str])
     equivalences: Counter[str] = field(default_factory=Counter[str])
+    accepted: Counter[int] = field(default_factory=Counter[int])
 
     @property
     def seen(self) -> tuple[int, int]:
@@ -184,6 +190,7 @@ class TenantResult:
         self.target.merge(other.target)
         self.counts.update(other.counts)
         self.equivalences.update(other.equivalences)
+        self.accepted.update(other.accepted)
 
 
 @dataclass(slots=True)
@@ -223,8 +230,10 @@ class RangeResult:
     shares: Shares = field(default_factory=Shares)
 
     def outcomes(self) -> Counter[str]:
-        """Return the outcomes of its rows, for the progress."""
-        return sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+        """Return the outcomes of its rows, for the progress; each row has one."""
+        found = sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+        del found["equal_approved"]
+        return found
 
     def merge(self, other: RangeResult) -> None:
         """Add the range that follows."""
@@ -250,11 +259,11 @@ class QuarantineLookup:
     def __init__(self, source: Store, target: Store) -> None:
         self._source, self._target = source, target
 
-    def __call__(self, entity: Entity, keys: Sequence[Key]) -> AbstractSet[Key]:
-        """Return those of some keys of the source whose rows a copy has in quarantine."""
-        found: set[Key] = set()
+    def __call__(self, entity: Entity, keys: Sequence[Key]) -> Mapping[Key, str]:
+        """Return by key why a copy has the rows of some keys of the source in quarantine."""
+        found: dict[Key, str] = {}
         for job in self._jobs:
-            found |= self._target.ledger.quarantined_keys(job, entity.name, keys)
+            found |= self._target.ledger.quarantined_reasons(job, entity.name, keys)
         return found
 
     @cached_property
@@ -272,7 +281,7 @@ class QuarantineLookup:
         return tuple(job.id for job in self._target.ledger.jobs() if job.settings.get("source") in names)
 
 
-def none_quarantined(entity: Entity, keys: Sequence[Key]) -> AbstractSet[Key]:
+def none_quarantined(entity: Entity, keys: Sequence[Key]) -> Mapping[Key, str]:
     """Return nothing, for a comparison of which no copy is known."""
     del entity, keys
-    return frozenset()
+    return {}

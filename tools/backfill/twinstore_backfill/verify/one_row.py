@@ -86,7 +86,14 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     limit = cutoff(entity, target.options, as_of)
     # With the code of a verification, so that the two never report different things.
     work = RangeComparison(
-        source.bulk, target.bulk, entity, None, limit, ignored=ignored, ignored_fields=ignored_fields
+        source.bulk,
+        target.bulk,
+        entity,
+        None,
+        limit,
+        ignored=ignored,
+        ignored_fields=ignored_fields,
+        rules=rules,
     )
     judged = compare_keys(work, [key])
     expectation = RowExpectation(entity, ignored)

@@ -69,6 +69,7 @@ class VerifyOptions:
         max_ratio: how many times as long as on the source a list may take; ``None`` for any.
         groups: by entity the logical group that reports show instead of that of its description.
         require_ready: end with a code other than 0 unless the switch may be turned.
+        require_no_exceptions: the same if the verdict rests on anything that is accepted.
     """
 
     entities: Sequence[str] = ()
@@ -91,6 +92,7 @@ class VerifyOptions:
     max_ratio: float | None = None
     groups: Mapping[str, str] = field(default_factory=dict[str, str])
     require_ready: bool = False
+    require_no_exceptions: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""

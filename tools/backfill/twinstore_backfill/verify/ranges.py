@@ -14,11 +14,13 @@ from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, has_marks
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.errors import TwinstoreError
 from twinstore.models import json_text
-from twinstore_backfill.causes import REPEATED, no_key
+from twinstore_backfill.causes import REPEATED, cause_of, no_key
 from twinstore_backfill.ignored import content_without_fields
 from twinstore_backfill.report.texts import IGNORED_FIELD
 from twinstore_backfill.retention import instant_in, is_expired, is_meant
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
+from twinstore_backfill.verify.acceptance import Acceptance
 from twinstore_backfill.verify.expected import (
     IGNORED,
     Change,
@@ -45,7 +47,6 @@ from twinstore_backfill.verify.set_digest import document_digest, document_numbe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from collections.abc import Set as AbstractSet
 
     from twinstore.bulk.port import BulkPort, BulkView
     from twinstore.bulk.rows import ScanRow
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 # Rows that are not in the target, of one question to the ledger.
 KEYS_PER_LEDGER_QUERY: Final = 500
-REFUSED_BY_TARGET: Final = "the target refused it in a copy; see its quarantine for the reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,11 @@ class RangeComparison:
     Attributes:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
-        find_quarantined: returns those of some keys that a copy into the target has in quarantine.
+        find_quarantined: returns by key why a copy into the target has those of some keys in quarantine.
         ignored: unknown properties that a copy of the entity drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
+        rules: what is accepted.
     """
 
     source: BulkPort
@@ -77,10 +78,11 @@ class RangeComparison:
     cutoff: datetime | None
     batch_size: int = 1000
     removals: Removals | None = None
-    find_quarantined: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = none_quarantined
+    find_quarantined: Callable[[Entity, Sequence[Key]], Mapping[Key, str]] = none_quarantined
     ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
+    rules: JobRules = NO_RULES
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -133,6 +135,7 @@ class RowComparison:
         self._cutoff = work.cutoff
         self._expectation = RowExpectation(work.entity, work.ignored)
         self._queried_fields = queried_fields(work.entity)
+        self._acceptance = Acceptance(work.entity, work.rules)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
         self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
         self._missing: list[tuple[RowFinding, int]] = []
@@ -187,12 +190,12 @@ class RowComparison:
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
         if self._row_filter(row):
-            self._quarantined(row, row.error or no_key(self._work.entity))
+            self._quarantined(row.key, row.label, row.error or no_key(self._work.entity))
 
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
         if self._row_filter(row):
-            self._quarantined(row, row.error or REPEATED)
+            self._quarantined(row.key, row.label, row.error or REPEATED)
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
@@ -290,9 +293,15 @@ class RowComparison:
         open_changes = [
             change for change in expected.changes if not is_harmless(change, self._queried_fields)
         ]
-        if not open_changes:
+        accepted = [self._acceptance.equivalence(change) for change in open_changes]
+        if None not in accepted:
             result.counts["equal"] += 1
+            result.counts["equal_approved"] += bool(accepted)
+            result.accepted.update(number for number in {*accepted} if number is not None)
             return
+        open_changes = [
+            change for change, number in zip(open_changes, accepted, strict=True) if number is None
+        ]
         digest = document_digest(expected.content)
         paths = [f"{change.path} ({change.kind})" for change in open_changes]
         self._record(
@@ -331,7 +340,7 @@ class RowComparison:
         expected = self._expectation.of(row)
         # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if isinstance(expected, Refused):
-            self._quarantined(row, expected.reason)
+            self._quarantined(row.key, row.label, expected.reason)
             return
         digest, number = document_digest(expected.content), document_number(expected.content)
         finding = RowFinding(kind=FindingKind.MISSING, key=row.key, tenant=row.label, source_digest=digest)
@@ -342,16 +351,14 @@ class RowComparison:
     def settle(self) -> None:
         """Count the rows that are not in the target: quarantined because it refused them, or missing."""
         keys = [finding.key for finding, _ in self._missing if finding.key is not None]
-        kept = self._work.find_quarantined(self._work.entity, keys) if keys else frozenset[Key]()
+        kept = self._work.find_quarantined(self._work.entity, keys) if keys else {}
         for finding, number in self._missing:
-            if finding.key in kept:
-                named = replace(
-                    finding, kind=FindingKind.QUARANTINED, source_digest=None, reason=REFUSED_BY_TARGET
-                )
+            reason = None if finding.key is None else kept.get(finding.key)
+            if reason is not None:
+                self._quarantined(finding.key, finding.tenant, reason)
             else:
                 self.result.tenants[finding.tenant].source.add(number)
-                named = finding
-            self._record(named)
+                self._record(finding)
         self._missing.clear()
 
     def _only_target(self, row: ScanRow) -> None:
@@ -359,8 +366,15 @@ class RowComparison:
         digest = document_digest(row.content)
         self._record(RowFinding(kind=FindingKind.EXTRA, key=row.key, tenant=row.label, target_digest=digest))
 
-    def _quarantined(self, row: ScanRow, reason: str) -> None:
-        self._record(RowFinding(kind=FindingKind.QUARANTINED, key=row.key, tenant=row.label, reason=reason))
+    def _quarantined(self, key: Key | None, tenant: str, reason: str) -> None:
+        """Count a row that no copy takes; its cause may be accepted."""
+        cause = cause_of(self._work.entity, reason)
+        accepted = self._acceptance.cause(cause)
+        if accepted is not None:
+            self.result.tenants[tenant].accepted[accepted] += 1
+        self._record(
+            RowFinding(kind=FindingKind.QUARANTINED, key=key, tenant=tenant, reason=reason, cause=str(cause))
+        )
 
     def _record(self, finding: RowFinding) -> None:
         self.result.tenants[finding.tenant].counts[finding.kind.value] += 1
