@@ -102,7 +102,7 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
     }
     context.default_map = defaults(job, known, flags, multiple)
     common_options = common(context)
-    common_options.reasons, common_options.field_reasons = job.reasons, job.field_reasons
+    common_options.rules, common_options.field_reasons = job.rules, job.field_reasons
 
 
 def _commands(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # Typer's copy of click is private

@@ -89,7 +89,12 @@ ACCEPTABLE: Final[tuple[Acceptable, ...]] = (
 
 def acceptable(what: str) -> Acceptable | None:
     """Return the kind of a text such as ``orphan`` or ``model:state``, ``None`` if there is no such kind."""
-    name, _, argument = what.partition(":")
+    name, colon, argument = what.partition(":")
     return next(
-        (item for item in ACCEPTABLE if item.name == name and bool(item.argument) == bool(argument)), None
+        (
+            item
+            for item in ACCEPTABLE
+            if item.name == name and bool(item.argument) == bool(colon) == bool(argument)
+        ),
+        None,
     )

@@ -34,6 +34,7 @@ __all__ = [
     "Rule",
     "RuleKind",
     "TrimRule",
+    "path_text",
 ]
 
 ANY: Final = "*"
@@ -83,7 +84,7 @@ class Rule:
     @property
     def text(self) -> str:
         """The path as job files and reports have it; a name with a dot is quoted."""
-        return ".".join(map(quoted, (self.entity, *self.path)))
+        return path_text((self.entity, *self.path))
 
     def document(self) -> dict[str, object]:
         """Return what the rule says, without where it was read and why."""
@@ -250,6 +251,16 @@ class JobRules:
         found = [rule for rule in self.of(entity, Rule) if not isinstance(rule, AcceptRule)]
         return sorted(found, key=lambda rule: order.index(rule.kind))
 
+    def dropped(self, entity: Entity, *, with_reason: bool = False) -> frozenset[str]:
+        """Return the properties at the top of the documents of an entity that are dropped.
+
+        Args:
+            entity: the entity.
+            with_reason: only those that may be lost without leaving the proof open.
+        """
+        tops = (rule for rule in self.of(entity, DropRule) if len(rule.path) == 1)
+        return frozenset(rule.path[0] for rule in tops if rule.reason or not with_reason)
+
     @property
     def accepted(self) -> Sequence[AcceptRule]:
         """The acceptances."""
@@ -280,9 +291,16 @@ def plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
+def path_text(path: Sequence[str]) -> str:
+    """Return a path as job files and reports have it."""
+    return ".".join(map(quoted, path))
+
+
 def quoted(name: str) -> str:
     """Return a name of a path, quoted where it would be read as several."""
-    return name if name == ANY or BARE.fullmatch(name) else json_text.dumps(name).decode()
+    # TOML has the escapes of JSON, and one character more that it does not take as it is.
+    text = json_text.dumps(name).decode().replace("\x7f", "\\u007f")
+    return name if name == ANY or BARE.fullmatch(name) else text
 
 
 NO_RULES: Final = JobRules()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule
 
 # Rows that are not in the target, of one question to the ledger.
 KEYS_PER_LEDGER_QUERY: Final = 500
@@ -64,7 +65,7 @@ class RangeComparison:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
         find_quarantined: returns those of some keys that a copy into the target has in quarantine.
-        ignored: unknown properties that a copy of the entity drops.
+        drops: unknown properties that a copy of the entity drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
     """
@@ -77,7 +78,7 @@ class RangeComparison:
     batch_size: int = 1000
     removals: Removals | None = None
     find_quarantined: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = none_quarantined
-    ignored: tuple[IgnoredPath, ...] = ()
+    drops: tuple[DropRule, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
 
@@ -130,7 +131,7 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expectation = RowExpectation(work.entity, work.ignored)
+        self._expectation = RowExpectation(work.entity, work.drops)
         self._queried_fields = queried_fields(work.entity)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
         self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
