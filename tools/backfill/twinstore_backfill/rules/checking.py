@@ -155,6 +155,7 @@ class RuleCheck:
     def _check_key_is_kept(self, rule: Rule, entity: Entity) -> None:
         """Refuse a change of the key: both sides are cut and compared in the order of the stored one."""
         stored = {ID, *entity.key, *(f"_{name}" for name in entity.markers if name in entity.key)}
+        stored.update(() if entity.document_id is None else (entity.document_id,))
         stored.update(key.path[0] for key in self.rules.of(entity, KeyRule))
         written = (rule.to,) if isinstance(rule, RenameRule) else ()
         if not isinstance(rule, (KeyRule, IdRule, AcceptRule, DropRule)):
@@ -200,8 +201,10 @@ class RuleCheck:
     def _check_key(self, rule: KeyRule, scope: Sequence[Entity]) -> None:
         if rule.entity == ANY or len(rule.path) > 1 or rule.path[0] in {ANY, ID}:
             self._refuse(rule, "give one entity, and one field at the top of its documents other than _id.")
-        if len(scope[0].key) > 1 or scope[0].document_id is None:
-            self._refuse(rule, f"the key of {rule.entity} is not in _id, so its documents have it already.")
+        if scope[0].key != (scope[0].document_id,):
+            self._refuse(
+                rule, f"the key of {rule.entity} is not in _id, so another field cannot take its place."
+            )
 
     def _check_filled(self, rule: DefaultRule | DeriveRule, scope: Sequence[Entity]) -> None:
         """Check a rule that names a field of the model."""
@@ -286,7 +289,7 @@ class RuleCheck:
             try:
                 validate_timezone(rule.zone)
             except CronError as error:
-                self._refuse(rule, f"zone: {error.message.rstrip('.?')}.")
+                self._refuse(rule, f"zone: {error}")
         elif needs_zone:
             self._refuse(rule, "zone is needed, because a format has no offset (%z) and is not an epoch.")
 
@@ -416,7 +419,8 @@ def _value_of_model(entity: Entity, path: Path) -> ValueShape | None:
         path = (entity.document_id, *path[1:])
     if entity.extra is not None and path[0] not in entity.shapes:
         return None
-    if path[0] not in entity.shapes and path[0] in entity.known:
+    # Documents have markers and derived values under a name that begins with a line.
+    if path[0] not in entity.shapes and path[0].removeprefix("_") in entity.known:
         return None
     return _value_of_field(entity.model, path)
 

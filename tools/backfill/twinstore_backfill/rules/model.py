@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
@@ -117,7 +117,9 @@ class MapRule(Rule):
     """Replaces words. A key matches a text by all its characters, an integer or Boolean by its JSON form."""
 
     kind: ClassVar = RuleKind.MAP
-    values: Mapping[str, str | int | float | bool]
+    values: Mapping[str, str | int | float | bool] = field(
+        default_factory=dict[str, str | int | float | bool]
+    )
     absent: tuple[str, ...] = ()
 
 
