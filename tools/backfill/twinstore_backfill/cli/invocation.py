@@ -236,6 +236,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "backfill copy": (
             f"twinstore backfill copy {_FROM_TO}",
             f"twinstore backfill copy {_FROM_TO} --max-rate 500 --execute",
+            "twinstore backfill --job-file migration.toml copy --execute",
         ),
         "backfill verify": (
             f"twinstore backfill verify {_FROM_TO} --out report",

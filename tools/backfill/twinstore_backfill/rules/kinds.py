@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["ACCEPTABLE", "NO_TRIGGER", "Acceptable", "Group", "acceptable"]
+__all__ = ["ACCEPTABLE", "NO_TRIGGER", "SCHEMA", "Acceptable", "Group", "acceptable"]
 
 NO_TRIGGER: Final = "no_trigger"
+SCHEMA: Final = "job-file.schema.json"
+"""The JSON Schema of job files, next to this file."""
 
 
 class Group(Enum):
     """What kind of finding is accepted, and what the decision must name."""
 
-    EQUIVALENCE = "an equivalence, at a path"
-    QUARANTINE = "a cause of quarantine, of an entity, with the largest number of rows"
-    CHECK = "a finding of a check"
+    EQUIVALENCE = "equivalence"
+    QUARANTINE = "cause of quarantine"
+    CHECK = "finding of a check"
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ class IdRule(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupRule(Rule):
-    """Replaces a value by ``take`` of the row of another entity whose ``by`` has it."""
+    """Replaces a value by the key of the row of another entity whose field ``by`` has it."""
 
     kind: ClassVar = RuleKind.LOOKUP
     within: str
@@ -186,7 +186,7 @@ class DropRule(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRule(Rule):
-    """Takes the field ``path`` for the key instead of ``_id``."""
+    """Takes another stored field for the key than ``_id``."""
 
     kind: ClassVar = RuleKind.KEY
 
