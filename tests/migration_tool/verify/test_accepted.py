@@ -121,7 +121,10 @@ def test_what_is_accepted_passes_and_is_listed_with_who_decided(pair: MemoryPair
         ((ACCEPTED.rules[0], accept("model:error", "runs", most=9)), "C7 undecodable: runs: 2 in source"),
         ((ACCEPTED.rules[0], accept("model:state", "audit", most=9)), "C7 undecodable: runs: 2 in source"),
         ((accept("text_timestamp", "runs.startedAt"), ACCEPTED.rules[1]), "C2 content: runs: 2 are equal"),
-        ((accept("text_timestamp", "audit.createdAt"), ACCEPTED.rules[1]), "C2 content: runs: 2 are equal"),
+        (
+            (accept("text_timestamp", "schedules.createdAt"), ACCEPTED.rules[1]),
+            "C2 content: runs: 2 are equal",
+        ),
         ((accept("whitespace", "runs.createdAt"), ACCEPTED.rules[1]), "C2 content: runs: 2 are equal"),
     ],
 )

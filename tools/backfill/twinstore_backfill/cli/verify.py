@@ -160,7 +160,7 @@ def verify(
             benchmark=benchmark,
             max_ratio=max_ratio,
             groups=read_groups(groups, name) if groups is not None else {},
-            ignored=ignored.unknown(sides.context),
+            rules=ignored.rules(sides.context),
             ignored_fields=ignored.fields(sides.context),
             subset=rows.subset,
         )
@@ -196,8 +196,9 @@ def diff(
 ) -> None:
     """Compare one row as a verification does, and show where it differs. Shows values on request only."""
     from twinstore_backfill.cli.verifying import CODES, key_option, row_document, row_texts
-    from twinstore_backfill.ignored import check_ignored, check_ignored_fields, of_entity
+    from twinstore_backfill.ignored import check_ignored_fields, of_entity
     from twinstore_backfill.retention import resolve_as_of
+    from twinstore_backfill.rules.checking import check_rules
     from twinstore_backfill.stores import preflight, select_entities
     from twinstore_backfill.verify.one_row import compare_row
 
@@ -206,13 +207,13 @@ def diff(
     with sides.opened(name) as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = resolve_as_of(left.bulk, requested_as_of)
-        unknown = ignored.unknown(sides.context)
-        check_ignored(unknown, left.bulk.entities())
+        rules = ignored.rules(sides.context)
+        check_rules(rules, left.bulk.entities())
         row = key_option(chosen, key)
         fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())
-        ignoring = of_entity(unknown, chosen), of_entity(fields, chosen)
-        found = preflight(partial(compare_row, left, right, chosen, row, instant, *ignoring))
+        how = rules, of_entity(fields, chosen)
+        found = preflight(partial(compare_row, left, right, chosen, row, instant, *how))
     emit(output, row_document(found, show_values=show_values), *row_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))
 

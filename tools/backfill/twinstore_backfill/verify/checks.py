@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from twinstore.catalog.entity import CopyPolicy
@@ -16,6 +17,7 @@ from twinstore.plugins.entry_points import did_you_mean
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, SubsetReport
 from twinstore_backfill.report.texts import NO_ROW, is_only_slow, number_of
+from twinstore_backfill.rules.model import DropRule, path_text
 from twinstore_backfill.verify.findings import UNREADABLE_TARGET
 
 if TYPE_CHECKING:
@@ -453,12 +455,13 @@ def approval(options: VerifyOptions) -> ApprovalReport | None:
 
 def ignored_reports(options: VerifyOptions) -> tuple[IgnoredReport, ...]:
     """Return the properties that were dropped and the fields that were not compared, with the reasons."""
-    kinds: tuple[tuple[Literal["unknown", "field"], Sequence[IgnoredPath]], ...] = (
-        ("unknown", options.ignored),
+    drops = sorted((rule for rule in options.rules if isinstance(rule, DropRule)), key=attrgetter("text"))
+    kinds: tuple[tuple[Literal["unknown", "field"], Sequence[DropRule | IgnoredPath]], ...] = (
+        ("unknown", drops),
         ("field", options.ignored_fields),
     )
     return tuple(
-        IgnoredReport(entity=item.entity, path=".".join(item.path), reason=item.reason, kind=kind)
+        IgnoredReport(entity=item.entity, path=path_text(item.path), reason=item.reason or None, kind=kind)
         for kind, ignored in kinds
         for item in ignored
     )

@@ -22,7 +22,7 @@ from twinstore.catalog.entity import CopyPolicy
 from twinstore.models import json_text
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.connection_budget import explain_connection_limit, verify_needs
-from twinstore_backfill.ignored import ALL_ENTITIES, check_ignored, check_ignored_fields
+from twinstore_backfill.ignored import check_ignored_fields
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
@@ -39,6 +39,8 @@ from twinstore_backfill.report.model import (
     Tool,
 )
 from twinstore_backfill.retention import resolve_as_of
+from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.model import ANY, DropRule
 from twinstore_backfill.stores import (
     inspect_source,
     left_out_counts,
@@ -146,7 +148,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     started = monotonic()
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_ignored(options.ignored, source.bulk.entities())
+    check_rules(options.rules, source.bulk.entities())
     check_ignored_fields(options.ignored_fields, source.bulk.entities())
     options.subset.check(entities)
     state = inspect_source(source)
@@ -162,7 +164,6 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         state.absent,
         ages,
         source.bulk.now(),
-        options.ignored,
         options.ignored_fields,
         options.subset,
         options.rules,
@@ -336,8 +337,9 @@ class Verification:
 
         They have properties that were ignored with a reason, and nothing else is wrong with any of them.
         """
-        with_reason = {item.entity for item in self._options.ignored if item.reason is not None}
-        named = findings.keys() if ALL_ENTITIES in with_reason else with_reason & findings.keys()
+        drops = (rule for rule in self._options.rules if isinstance(rule, DropRule))
+        with_reason = {rule.entity for rule in drops if rule.reason}
+        named = findings.keys() if ANY in with_reason else with_reason & findings.keys()
         reports = {entity.entity: entity.counts for entity in self._entities}
         return frozenset(name for name in named if findings[name].ignored and not reports[name].named)
 

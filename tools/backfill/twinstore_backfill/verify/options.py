@@ -60,7 +60,6 @@ class VerifyOptions:
         range_size: documents per range.
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
-        ignored: unknown properties that the copy dropped.
         ignored_fields: known fields that are not compared.
         rules: what the copy changed on the way, and what is accepted.
         subset: compare only a part of the rows.
@@ -83,7 +82,6 @@ class VerifyOptions:
     batch_size: int = 1000
     approval: Approval | None = None
     switch: str | None = None
-    ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     rules: JobRules = NO_RULES
     subset: Subset = EVERYTHING

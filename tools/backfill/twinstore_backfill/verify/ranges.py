@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule
 
 # Rows that are not in the target, of one question to the ledger.
 KEYS_PER_LEDGER_QUERY: Final = 500
@@ -65,7 +66,7 @@ class RangeComparison:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
         find_quarantined: returns by key why a copy into the target has those of some keys in quarantine.
-        ignored: unknown properties that a copy of the entity drops.
+        drops: unknown properties that a copy of the entity drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
         rules: what is accepted.
@@ -79,7 +80,7 @@ class RangeComparison:
     batch_size: int = 1000
     removals: Removals | None = None
     find_quarantined: Callable[[Entity, Sequence[Key]], Mapping[Key, str]] = none_quarantined
-    ignored: tuple[IgnoredPath, ...] = ()
+    drops: tuple[DropRule, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
     rules: JobRules = NO_RULES
@@ -133,7 +134,7 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expectation = RowExpectation(work.entity, work.ignored)
+        self._expectation = RowExpectation(work.entity, work.drops)
         self._queried_fields = queried_fields(work.entity)
         self._acceptance = Acceptance(work.entity, work.rules)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
