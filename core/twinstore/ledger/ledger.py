@@ -39,7 +39,6 @@ from twinstore.ledger.models import (
     RangeState,
     RangeTally,
     key_json,
-    key_of_json,
     within_of,
 )
 from twinstore.ledger.rows import change_model
@@ -441,24 +440,13 @@ class Ledger(RangeLedger):
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return (row.model for row in rows)
 
-    def quarantined_keys(self, job_id: str, entity: str, keys: Sequence[Key]) -> frozenset[Key]:
-        """Return those of some keys whose documents a job has in quarantine, without reading any of these."""
+    def quarantined_reasons(self, job_id: str, entity: str, keys: Sequence[Key]) -> dict[Key, str]:
+        """Return by key why a job has the documents of some keys in quarantine."""
         wanted = {key_json(key): key for key in keys}
         names = tuple(text for text in wanted if text is not None)
-        where = (Equals("jobId", job_id), Equals("entity", entity), OneOf("key", names))
-        found = self._access.count(
-            QUARANTINE, self._query(QUARANTINE, where, key_order(QUARANTINE), 1), "key"
-        )
-        return frozenset(wanted[text] for text in found)
-
-    def quarantine_reasons(self, job_id: str, entity: str, keys: Sequence[Key]) -> dict[Key, str]:
-        """Return why those of some keys are in quarantine whose documents a job has there."""
-        names = tuple(text for key in self.quarantined_keys(job_id, entity, keys) if (text := key_json(key)))
-        if not names:
-            return {}
         where = (Equals("jobId", job_id), Equals("entity", entity), OneOf("key", names), Equals("part", 0))
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
-        return {key: row.model.reason for row in rows if (key := key_of_json(row.model.key)) is not None}
+        return {wanted[row.model.key]: row.model.reason for row in rows}
 
     def conflicts(self, job_id: str) -> Iterator[ConflictLine]:
         """Return the conflicts of a job in the order of ranges and lines."""

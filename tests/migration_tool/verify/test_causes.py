@@ -101,7 +101,8 @@ def test_a_copy_and_a_verification_give_the_same_cause(entity: Entity, raw: byte
         (TOO_LARGE, "target"),
         (REPEATED, "repeated_key"),
         ("the validator of the target refuses it", "target"),
-        ("[[date]] schedules.createdAt: two formats give different instants", "rule:schedules.createdAt"),
+        ("schedules.createdAt: [[date]] two formats give different instants", "rule:createdAt"),
+        ('schedules.limits."a.b".c: number: it has a fraction', 'rule:limits."a.b".c'),
         ("schedules/s-1.json: Schedule name: Required property is missing", "model:name"),
         (
             "runs/a.ndjson line 3: a row before it has the same key, and only the first is copied",

@@ -19,7 +19,7 @@ from tests.unit.fast.scanned import DIGESTED, NAMES, example_row
 from twinstore.bulk.rows import SECRET_BYTES, ScanRow
 from twinstore.catalog.keys import KeyRange
 from twinstore.fast import digests
-from twinstore_backfill.ignored import IgnoredPath
+from twinstore_backfill.rules.model import DropRule
 from twinstore_backfill.verify.expected import Expected, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.ranges import RangeComparison, RowComparison
@@ -61,8 +61,8 @@ class Verdicts:
             library, digest_form(entity, of_source=True, ignored=frozenset({IGNORED}))
         )
         self._validator = acceptance_check(library, entity, frozenset({IGNORED}))
-        self._ignored = (IgnoredPath(entity.name, (IGNORED,), REASON),)
-        self._expectation = RowExpectation(entity, self._ignored)
+        self._drops = (DropRule(number=1, line=1, entity=entity.name, path=(IGNORED,), reason=REASON),)
+        self._expectation = RowExpectation(entity, self._drops)
 
     def proved(self, raw: bytes) -> tuple[bytes, int] | None:
         """Return what native code proves to be equal, and how often it ignored something."""
@@ -95,7 +95,7 @@ class Verdicts:
     def counted(self, raw: bytes, content: bytes) -> tuple[dict[str, int], dict[str, int]]:
         """Return what the exact way counts for a document whose row in the target has some content."""
         work = RangeComparison(
-            cast("BulkPort", None), cast("BulkPort", None), self._entity, None, None, ignored=self._ignored
+            cast("BulkPort", None), cast("BulkPort", None), self._entity, None, None, drops=self._drops
         )
         comparison = RowComparison(work, RangeResult(self._entity.name, None, KeyRange()))
         source = self.row(raw)

@@ -14,6 +14,7 @@ from twinstore.bulk.port import NO_PARENT, TOO_LARGE
 from twinstore.bulk.unique_moves import INDEX_TAKEN, UNIQUE_VALUE_TAKEN, noun_of
 from twinstore.catalog.keys import KeyType
 from twinstore.models.fields import UNKNOWN_PROPERTY
+from twinstore_backfill.rules.model import RuleKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +101,7 @@ SENTENCES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     )
 )
 NORMAL: Final = re.compile(re.escape(not_normal("*")).replace(r"\*", r"(\S+)"))
-OF_RULE: Final = re.compile(r"\[\[\w+\]\] (\S+?):? ")
+OF_RULE: Final = re.compile(rf"([^:]+): (?:\[\[)?(?:{'|'.join(RuleKind)})(?:\]\]|:) ")
 OF_MARKER: Final = re.compile(r"(?:its markers|the marker) ([^\s,]+)")
 # What a value is stored as, or holds; the place comes first.
 OF_FORM: Final = re.compile(
@@ -128,7 +129,7 @@ def _causes(entity: Entity, reason: str) -> Iterator[Cause]:
         index = _index(entity, reason)
         yield Cause(TARGET) if index is None else Cause(UNIQUE, index)
     if found := OF_RULE.match(reason):
-        yield Cause(RULE, found[1])
+        yield Cause(RULE, found[1].partition(".")[2])
     for sentence in (NORMAL, OF_FORM, OF_MARKER):
         if found := sentence.match(reason):
             yield _of_field(entity, found[1])

@@ -18,8 +18,8 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     TargetSide,
-    ignored_option,
     instant_option,
+    rules_option,
 )
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.outcome import on_finish
@@ -108,7 +108,7 @@ def copy(
             range_size=range_size,
             execute=execute,
             out=out,
-            ignored=ignored_option(sides.context, ignore_unknown),
+            rules=rules_option(sides.context, ignore_unknown),
             subset=rows.subset,
         )
         progress_output = shown.progress_output("copy")
@@ -184,7 +184,7 @@ def plan(
         tenants=rows.tenant or (),
         as_of=instant_option(as_of, "--as-of"),
         range_size=range_size,
-        ignored=ignored_option(sides.context, ignore_unknown),
+        rules=rules_option(sides.context, ignore_unknown),
         subset=rows.subset,
     )
     with sides.opened(name) as (left, right):

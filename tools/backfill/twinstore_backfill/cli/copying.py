@@ -305,6 +305,8 @@ def _narrowed_texts(settings: Mapping[str, str]) -> Iterator[str]:
         yield f"  a part only: {described(json.loads(part))}"
     if dropped := json.loads(settings.get("ignore_unknown") or "[]"):
         yield f"  without the values at: {', '.join(dropped)}"
+    if rules := json.loads(settings.get("rules") or "[]"):
+        yield f"  under these rules: {', '.join(rules)}"
 
 
 def _lease(lease: Document | None) -> str:

@@ -22,8 +22,8 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     TargetSide,
-    ignored_option,
     instant_option,
+    rules_option,
 )
 from twinstore_backfill.cli.output import cause_texts, emit
 from twinstore_backfill.cli.verify import KeyOption, ShowValues
@@ -194,7 +194,7 @@ def retry(
             as_of=instant_option(as_of, "--as-of"),
             execute=True,
             out=out,
-            ignored=ignored_option(sides.context, ignore_unknown),
+            rules=rules_option(sides.context, ignore_unknown),
             subset=rows.subset,
             retry_quarantine=True,
         )

@@ -37,6 +37,14 @@ RequireReady = Annotated[
     ),
 ]
 
+RequireNoExceptions = Annotated[
+    bool,
+    typer.Option(
+        "--require-no-exceptions",
+        help="Exit with 3 instead of 0 if the verdict rests on anything that the job file accepts.",
+    ),
+]
+
 FromOrNone = Annotated[
     str,
     typer.Option(
@@ -107,6 +115,7 @@ def verify(
     reason: Annotated[str | None, typer.Option("--reason", help="Why a clean start is acceptable.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     require_cutover_ready: RequireReady = False,
+    require_no_exceptions: RequireNoExceptions = False,
     groups: GroupsFile = None,
     benchmark: Benchmark = False,
     max_ratio: MaxRatio = None,
@@ -147,10 +156,11 @@ def verify(
             approval=approval,
             switch=switch_of(sides.common.settings(), name),
             require_ready=require_cutover_ready,
+            require_no_exceptions=require_no_exceptions,
             benchmark=benchmark,
             max_ratio=max_ratio,
             groups=read_groups(groups, name) if groups is not None else {},
-            ignored=ignored.unknown(sides.context),
+            rules=ignored.rules(sides.context),
             ignored_fields=ignored.fields(sides.context),
             subset=rows.subset,
         )
@@ -186,8 +196,9 @@ def diff(
 ) -> None:
     """Compare one row as a verification does, and show where it differs. Shows values on request only."""
     from twinstore_backfill.cli.verifying import CODES, key_option, row_document, row_texts
-    from twinstore_backfill.ignored import check_ignored, check_ignored_fields, of_entity
+    from twinstore_backfill.ignored import check_ignored_fields, of_entity
     from twinstore_backfill.retention import resolve_as_of
+    from twinstore_backfill.rules.checking import check_rules
     from twinstore_backfill.stores import preflight, select_entities
     from twinstore_backfill.verify.one_row import compare_row
 
@@ -196,13 +207,13 @@ def diff(
     with sides.opened(name) as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = resolve_as_of(left.bulk, requested_as_of)
-        unknown = ignored.unknown(sides.context)
-        check_ignored(unknown, left.bulk.entities())
+        rules = ignored.rules(sides.context)
+        check_rules(rules, left.bulk.entities())
         row = key_option(chosen, key)
         fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())
-        ignoring = of_entity(unknown, chosen), of_entity(fields, chosen)
-        found = preflight(partial(compare_row, left, right, chosen, row, instant, *ignoring))
+        how = rules, of_entity(fields, chosen)
+        found = preflight(partial(compare_row, left, right, chosen, row, instant, *how))
     emit(output, row_document(found, show_values=show_values), *row_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))
 

@@ -32,11 +32,15 @@ from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
+    EXCEPTION_COLUMNS,
+    EXCEPTIONS,
     IGNORED_FIELD,
     LONGEST_SENTENCE,
     NO_SOURCE,
     SPEED_COLUMNS,
     clipped,
+    exception_rows,
+    exceptions_text,
     expired_rows,
     expired_text,
     headline,
@@ -127,9 +131,8 @@ def switch_of(settings: Settings, module: str) -> str | None:
 def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     """Return what a terminal shows of a report: the verdict first, and what to do last."""
     yield toned(f"{report.verdict}: {_sentence(_result(report))}", report.verdict)
-    yield from (f"- {_sentence(reason)}" for reason in report.reasons)
-    yield from cause_texts(report.causes, JSON_REPORT)
-    yield from warning_texts(report.warnings, report.speed_only)
+    yield from _decisions(report)
+    yield from cause_texts(report.open_causes, JSON_REPORT)
     yield from _entities(report)
     checks = [
         (clipped(check.id), clipped(check.title), check.result, _sentence(check.summary))
@@ -160,6 +163,14 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
             yield f"Every finding: {out}/{DIFFERENCES}."
 
 
+def _decisions(report: ParityReport) -> Iterator[RenderableType]:
+    """Return what is accepted, what leaves the proof open, and the warnings."""
+    if rows := exception_rows(report):
+        yield table(EXCEPTION_COLUMNS, rows, f"{EXCEPTIONS}: {report.approved_exceptions:,}")
+    yield from (f"- {_sentence(reason)}" for reason in report.reasons)
+    yield from warning_texts(report.warnings, report.speed_only)
+
+
 def _sentence(text: str) -> str:
     return clipped(text, LONGEST_SENTENCE)
 
@@ -168,7 +179,12 @@ def _result(report: ParityReport) -> str:
     """Say what is wrong first; of two equal stores their number is enough."""
     if report.verdict != "PASS":
         return headline(report)
-    return f"{number_of(report.documents_equal, 'document')} equal. {expired_text(report)}".strip()
+    texts = (
+        f"{number_of(report.documents_equal, 'document')} equal.",
+        exceptions_text(report),
+        expired_text(report),
+    )
+    return " ".join(filter(None, texts))
 
 
 def _entities(report: ParityReport) -> Iterator[RenderableType]:

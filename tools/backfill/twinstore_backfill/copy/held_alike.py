@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING, Final
 
+from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
-    from twinstore_backfill.ignored import IgnoredPath
 
 # Rows of the source in memory. Each may be as large as a document may be; a file is read once for each group.
 KEYS_AT_ONCE: Final = 10
@@ -33,10 +33,10 @@ def kinds_alike(
     target: BulkView,
     entity: Entity,
     keys: Sequence[Key],
-    ignored: Sequence[IgnoredPath] = (),
+    rules: JobRules = NO_RULES,
 ) -> dict[Key, set[str]]:
     """Return by key what a copy would store otherwise in such a row; nothing for a real conflict."""
-    found = dict(_kinds(source, target, RowExpectation(entity, ignored), entity, keys))
+    found = dict(_kinds(source, target, RowExpectation(entity, rules.of(entity, DropRule)), entity, keys))
     return {key: found.get(key, set()) for key in keys}
 
 

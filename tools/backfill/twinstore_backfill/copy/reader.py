@@ -22,8 +22,8 @@ from twinstore.ledger import RangeTally
 from twinstore_backfill.causes import KEY_MISMATCH, REPEATED, no_key, not_normal
 from twinstore_backfill.copy.held_alike import kinds_alike
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
-from twinstore_backfill.ignored import of_entity, top_names
 from twinstore_backfill.retention import is_meant
+from twinstore_backfill.rules.model import DropRule
 from twinstore_backfill.subset import EVERYTHING
 from twinstore_backfill.verify.expected import RowExpectation
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from twinstore.fast.records import BatchCounts
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.quarantine import LineSink
-    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.retention import ExpiryTest
+    from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.subset import Subset
 
 
@@ -48,14 +48,15 @@ class SourceRows:
     def __init__(self, port: BulkPort, options: CopyOptions) -> None:
         self.port = port
         self.subset = options.subset
-        self._lenient_reader = LenientReader(port, options.ignored)
+        self.rules = options.rules
+        self._lenient_reader = LenientReader(port, options.rules)
         self.tenants = tuple(sorted(set(options.tenants)))
         self._batch_size = options.rows_per_batch
         self._packed_size = options.rows_per_packed_batch
 
     def records(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[list[Record]]:
         """Return the records of a range in batches; with several tenants, one tenant after the other."""
-        ignored = top_names(self._lenient_reader.ignored, entity)
+        ignored = self.rules.dropped(entity)
         read = partial(view.packed, ignored=ignored) if ignored else view.records
         batches: Iterator[Sequence[Record]] = chain.from_iterable(
             read(entity, within, tenant_id=tenant, batch_size=self._batch_size)
@@ -68,7 +69,7 @@ class SourceRows:
         """Return the same records in batches that native code may have read."""
         if self._needs_records(entity):
             return self.records(view, entity, within)
-        ignored = top_names(self._lenient_reader.ignored, entity)
+        ignored = self.rules.dropped(entity)
         read = partial(view.packed, ignored=ignored) if ignored else view.packed
         batches = chain.from_iterable(
             read(entity, within, tenant_id=tenant, batch_size=self._packed_size)
@@ -85,7 +86,7 @@ class SourceRows:
             return program.reason
         if program.exact_retention or entity.local_keys:
             return "its description decides about each row"
-        if any(len(item.path) > 1 for item in of_entity(self._lenient_reader.ignored, entity)):
+        if any(len(rule.path) > 1 for rule in self.rules.of(entity, DropRule)):
             return "a property inside another is ignored"
         return "rows are selected by their date" if self.subset.by_time and entity.dated is not None else ""
 
@@ -112,8 +113,7 @@ class SourceRows:
         if not keys:
             return known
         with target.view() as there:
-            ignored = of_entity(self._lenient_reader.ignored, entity)
-            return {**known, **kinds_alike(view, there, entity, keys, ignored)}
+            return {**known, **kinds_alike(view, there, entity, keys, self.rules)}
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
@@ -334,17 +334,17 @@ def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
 class LenientReader:
     """Reads undecodable records a second time; ignores all others."""
 
-    def __init__(self, port: BulkPort, ignored: Sequence[IgnoredPath]) -> None:
-        self._port, self.ignored = port, ignored
+    def __init__(self, port: BulkPort, rules: JobRules) -> None:
+        self._port, self._rules = port, rules
 
     def decode_leniently(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
         """Return a batch in which what can be read without the ignored properties is read so."""
-        paths = of_entity(self.ignored, entity)
+        drops = self._rules.of(entity, DropRule)
         keys = [record.key for record in batch if record.error is not None and record.key is not None]
-        if not paths or not keys:
+        if not drops or not keys:
             return list(batch)
         # By the scan of a comparison: only there a document is seen property by property without its model.
-        expectation = RowExpectation(entity, paths)
+        expectation = RowExpectation(entity, drops)
         with self._port.view() as view:
             read = {row.key: expectation.record(row) for row in view.rows_of(entity, keys)}
         return [_replacement(record, read.get(record.key)) if record.error else record for record in batch]

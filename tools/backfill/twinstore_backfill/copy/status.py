@@ -16,9 +16,10 @@ from twinstore_backfill.copy.options import job_id, job_settings
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.report import FailedRanges, Totals
-from twinstore_backfill.ignored import ID, check_ignored, top_names
 from twinstore_backfill.outcome import UnknownJobError, effect_document
 from twinstore_backfill.retention import resolve_as_of
+from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.model import NO_RULES, path_text
 from twinstore_backfill.stores import (
     has_ledger,
     initializers_of,
@@ -66,7 +67,7 @@ def plan_document(
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_ignored(options.ignored, source.bulk.entities())
+    check_rules(options.rules, source.bulk.entities())
     options.subset.check(entities)
     state = inspect_source(source)
     as_of = resolve_as_of(source.bulk, options.as_of)
@@ -125,7 +126,7 @@ def _planned(entity: Entity, source: Store, target: Store | None, options: CopyO
     tenants = rows.counted(entity, options.range_size)
     there = {}
     if target is not None:
-        there = SourceRows(target.bulk, replace(options, ignored=())).counted(entity, options.range_size)
+        there = SourceRows(target.bulk, replace(options, rules=NO_RULES)).counted(entity, options.range_size)
     return {
         "entity": entity.name,
         "rows": sum(tenants.values()),
@@ -137,15 +138,15 @@ def _planned(entity: Entity, source: Store, target: Store | None, options: CopyO
 
 def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
     """Return unknown properties at the top of documents of a sample, as ``--ignore-unknown`` takes them."""
-    known = {ID, *entity.shapes, *top_names(options.ignored, entity)}
+    known = {"_id", *entity.shapes, *options.rules.dropped(entity)}
     found: set[str] = set()
     with source.bulk.view() as view:
         for tenant in sorted(set(options.tenants)) or (None,):
             batches = view.rows(entity, KeyRange(), tenant_id=tenant, batch_size=SAMPLE_OF_NAMES)
             found.update(name for row in next(batches, ()) for name in _names(row) - known)
-    # A path is split at its dots, and what a terminal does not show cannot be pasted.
-    nameable = (name for name in sorted(found) if name.isprintable() and name and "." not in name)
-    return [f"{entity.name}.{name}" for name in islice(nameable, MOST_NAMES)]
+    # What a terminal does not show cannot be pasted.
+    nameable = (name for name in sorted(found) if name.isprintable() and name)
+    return [path_text((entity.name, name)) for name in islice(nameable, MOST_NAMES)]
 
 
 def _names(row: ScanRow) -> set[str]:

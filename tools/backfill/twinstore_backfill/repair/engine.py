@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore_backfill.copy.options import CopyOptions
-    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import ParityReport
@@ -103,12 +102,10 @@ class Repair:
         target: Store,
         as_of: datetime,
         stop: StopSwitch,
-        ignored: Sequence[IgnoredPath] = (),
         rules: JobRules = NO_RULES,
     ) -> None:
         self._source, self._target, self._as_of, self._stop = source, target, as_of, stop
-        self._rules = rules
-        self._lenient_reader = LenientReader(source.bulk, ignored)
+        self._lenient_reader = LenientReader(source.bulk, rules)
         self.done = RepairResult()
 
     def run(self, entities: Sequence[Entity], rows: ReportedRows, *, remove: bool) -> RepairResult:
@@ -234,7 +231,6 @@ def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
         entities=options.entities,
         tenants=options.tenants,
         as_of=as_of,
-        ignored=options.ignored,
         rules=options.rules,
         subset=options.subset,
     )

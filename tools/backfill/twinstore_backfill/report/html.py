@@ -14,6 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from twinstore_backfill.report.texts import (
+    EXCEPTION_COLUMNS,
+    EXCEPTIONS,
     KINDS,
     LONGEST_SENTENCE,
     NOT_COMPARED,
@@ -21,6 +23,7 @@ from twinstore_backfill.report.texts import (
     SPEED_COLUMNS,
     clipped,
     equivalence_rows,
+    exception_rows,
     expired_rows,
     facts,
     group_rows,
@@ -47,8 +50,8 @@ if TYPE_CHECKING:
 
 NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS, *SPEED_COLUMNS[1:]})
 KEYS: Final = frozenset({"key", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key"})
-NAMES: Final = frozenset({"tenant", "group", "equivalence", "list", "skipped"})
-TEXTS: Final = frozenset({"field or place", "what was compared", "where", "entities"})
+NAMES: Final = frozenset({"kind", "path", "approved by", "tenant", "group", "equivalence", "list", "skipped"})
+TEXTS: Final = frozenset({"reason", "field or place", "what was compared", "where", "entities"})
 TONES: Final[Mapping[str, str]] = {
     "PASS": "pass",
     "FAIL": "fail",
@@ -231,6 +234,8 @@ def _shown(value: object) -> object:
 
 def _sections(report: ParityReport) -> Iterator[Section]:
     """Yield the sections: what was judged, what it was judged by, and what identifies it."""
+    if rows := exception_rows(report):
+        yield Section(EXCEPTIONS, _table(EXCEPTIONS, EXCEPTION_COLUMNS, rows))
     yield _checks(report)
     if found := [_differences(report, item) for item in report.entities if item.counts.named]:
         yield Section("What differs", found, "differences")
@@ -269,6 +274,15 @@ def _checks(report: ParityReport) -> Section:
         )
         for check in report.checks
         if check.findings
+    )
+    found += tuple(
+        Folded(
+            f"{_check_name(check)}: {number_of(len(check.by_rows), 'list')} compared with rows of the target",
+            open=False,
+            texts=check.by_rows,
+        )
+        for check in report.checks
+        if check.by_rows
     )
     content = _table("Checks", ("check", "result", "what was compared"), rows)
     return Section("Checks", content, "checks", found=found)

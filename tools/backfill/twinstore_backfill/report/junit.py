@@ -7,13 +7,15 @@ from xml.etree import ElementTree as ET
 
 from twinstore_backfill.report.texts import (
     ALL_ROWS,
+    EXCEPTIONS,
+    exception_rows,
+    exceptions_text,
     facts,
     headline,
     lists_of,
     named_counts,
     proved_text,
     summary_rows,
-    tenant_result,
     tenant_text,
     xml_text,
 )
@@ -33,10 +35,13 @@ def junit(report: ParityReport) -> bytes:
     cases = [_check_case(report.module, check) for check in report.checks]
     if report.cutover_ready_required:
         cases.append(_ready_case(report))
+    if report.no_exceptions_required:
+        cases.append(_exceptions_case(report))
     _suite(root, f"{report.module}.checks", cases)
     # Of the suite that is always there; the root has no place for them.
     root[-1].insert(0, _properties(report))
-    detail = [f"{report.verdict}: {headline(report)}", *report.warnings, report.next_step]
+    accepted = [f"{EXCEPTIONS}: {', '.join(row)}" for row in exception_rows(report)]
+    detail = [f"{report.verdict}: {headline(report)}", *accepted, *report.warnings, report.next_step]
     ET.SubElement(root[-1], "system-out").text = xml_text("\n".join(detail))
     _add_totals(root)
     _add_times(root, report)
@@ -83,7 +88,7 @@ def _content_case(name: str, tenant: TenantReport, common: list[str], rows: list
     more = [f"… and {left:,} more: see {ALL_ROWS}."] if left > 0 else []
     label = f"tenant {tenant_text(tenant.tenant)}: content"
     message = named_counts(tenant.counts)
-    return _case(name, label, tenant_result(tenant), message, [*common, *rows, *more])
+    return _case(name, label, tenant.counts.result, message, [*common, *rows, *more])
 
 
 def _check_case(module: str, check: Check) -> ET.Element:
@@ -100,11 +105,18 @@ def _ready_case(report: ParityReport) -> ET.Element:
     return _case(f"{report.module}.checks", "ready for cut-over", result, message, [])
 
 
+def _exceptions_case(report: ParityReport) -> ET.Element:
+    result: Result = "inconclusive" if report.approved_exceptions else "pass"
+    rows = [", ".join(row) for row in exception_rows(report)]
+    return _case(f"{report.module}.checks", "no approved exceptions", result, exceptions_text(report), rows)
+
+
 def _properties(report: ParityReport) -> ET.Element:
     """Return what was compared with what, and how: first under names for programs."""
     options = {
         "verdict": report.verdict,
         "exit_code": str(report.exit_code),
+        "approved_exceptions": str(report.approved_exceptions),
         "from": report.source.backend,
         "to": report.target.backend,
         "mode": report.mode,

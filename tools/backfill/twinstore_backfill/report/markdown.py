@@ -6,12 +6,15 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.texts import (
+    EXCEPTION_COLUMNS,
+    EXCEPTIONS,
     LONGEST_SENTENCE,
     NOT_COMPARED,
     NOT_COMPARED_NOTE,
     SPEED_COLUMNS,
     clipped,
     equivalence_rows,
+    exception_rows,
     facts,
     group_rows,
     headline,
@@ -76,6 +79,10 @@ def _lines(report: ParityReport) -> Iterator[str]:
     yield ""
     yield escaped(headline(report))
     yield ""
+    if rows := exception_rows(report):
+        yield f"## {EXCEPTIONS}"
+        yield ""
+        yield from table(EXCEPTION_COLUMNS, rows)
     if report.reasons:
         yield from (f"- {escaped(reason)}" for reason in report.reasons)
         yield ""
@@ -112,17 +119,18 @@ def _lines(report: ParityReport) -> Iterator[str]:
 
 
 def _causes(report: ParityReport) -> Iterator[str]:
-    if not report.causes:
+    causes = report.open_causes
+    if not causes:
         return
     yield "## Causes"
     yield ""
     rows = [
         (item.entity, f"{item.documents:,}", item.kind, item.reason, key_text(item.example), item.remedy)
-        for item in report.causes[:CAUSES]
+        for item in causes[:CAUSES]
     ]
     yield from table(("entity", "documents", "kind", "reason", "example", "solved by"), rows)
-    if len(report.causes) > CAUSES:
-        yield f"… and {len(report.causes) - CAUSES:,} more: see parity-report.json."
+    if len(causes) > CAUSES:
+        yield f"… and {len(causes) - CAUSES:,} more: see parity-report.json."
         yield ""
 
 

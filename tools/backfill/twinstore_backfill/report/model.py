@@ -142,6 +142,8 @@ class Check(Frozen):
         summary: the outcome in a sentence.
         count: the number of all findings.
         findings: the first 100.
+        by_rows: the first 100 lists that were compared with the rows of the target, because the source
+            answers them otherwise for approved exceptions.
     """
 
     id: str
@@ -150,6 +152,7 @@ class Check(Frozen):
     summary: str
     count: int = 0
     findings: tuple[str, ...] = ()
+    by_rows: tuple[str, ...] = ()
 
 
 class SideDigest(Frozen):
@@ -170,6 +173,7 @@ class Counts(Frozen):
 
     Attributes:
         equal: equal, documented equivalences included.
+        equal_approved: of these, equal only because an equivalence is accepted.
         missing: in the source, not in the target.
         extra: in the target, not in the source.
         different: on both sides, with different content.
@@ -177,10 +181,12 @@ class Counts(Frozen):
         unproved: equal only after a normalisation that matters, such as in a key, filter or order.
         undecodable: the same on both sides, and not readable.
         quarantined: in the source, not in the target, and cannot be copied.
+        quarantined_approved: of these, those whose cause is accepted.
         expired_source, expired_target: expired by retention, so not compared.
     """
 
     equal: int = 0
+    equal_approved: int = 0
     missing: int = 0
     extra: int = 0
     different: int = 0
@@ -188,6 +194,7 @@ class Counts(Frozen):
     unproved: int = 0
     undecodable: int = 0
     quarantined: int = 0
+    quarantined_approved: int = 0
     expired_source: int = 0
     expired_target: int = 0
 
@@ -195,6 +202,23 @@ class Counts(Frozen):
     def wrong(self) -> int:
         """How many documents are missing, extra or not as a copy stores them."""
         return self.missing + self.extra + self.different + self.stale
+
+    @property
+    def unresolved(self) -> int:
+        """How many documents keep the proof open."""
+        return self.unproved + self.quarantined - self.quarantined_approved
+
+    @property
+    def approved(self) -> int:
+        """How many documents are accepted with a reason."""
+        return self.equal_approved + self.quarantined_approved
+
+    @property
+    def result(self) -> Result:
+        """What they amount to."""
+        if self.wrong or self.undecodable:
+            return "fail"
+        return "inconclusive" if self.unresolved else "pass"
 
     @property
     def named(self) -> int:
@@ -246,11 +270,13 @@ class Named(Frozen):
         key: its key; a text is what is stored in its place, as extended JSON, ``null`` if that is unknown.
         tenant: its tenant.
         reason: why it cannot be read or copied, if so.
+        cause: the same by name, as ``[[accept]]`` names it; ``null`` in reports of earlier releases.
     """
 
     key: ReportKey | str | None
     tenant: str
     reason: str | None = None
+    cause: str | None = None
 
 
 class KeyList(Frozen):
@@ -354,6 +380,7 @@ class CauseReport(Frozen):
         documents: the number of documents.
         example: the key of one; a text is what is stored in place of a key, as extended JSON.
         remedy: the rule of a job file, or the command, that solves it; empty if none does.
+        approved: whether a rule of the job accepts it.
     """
 
     entity: str
@@ -363,6 +390,7 @@ class CauseReport(Frozen):
     documents: int
     example: ReportKey | str | None = None
     remedy: str = ""
+    approved: bool = False
 
 
 class FindingGroup(Frozen):
@@ -423,6 +451,25 @@ class IgnoredReport(Frozen):
     kind: Literal["unknown", "field"] = "unknown"
 
 
+class ExceptionReport(Frozen):
+    """One ``[[accept]]`` of the job file that made a difference.
+
+    Attributes:
+        kind: the equivalence, the cause of quarantine or the finding that is accepted.
+        path: the entity, ``*`` for all, with the place in its documents.
+        rows: how many documents it accepts.
+        most: how many it may accept, ``null`` for any number.
+        reason, approved_by: why, and who decided.
+    """
+
+    kind: str
+    path: str
+    rows: int
+    most: int | None = None
+    reason: str
+    approved_by: str
+
+
 class SubsetReport(Frozen):
     """The selected part of the rows.
 
@@ -458,6 +505,9 @@ class ParityReport(Frozen):
         exit_code: the exit code of the command.
         cutover_ready: whether it is safe to cut over now.
         cutover_ready_required: ``--require-cutover-ready``.
+        approved_exceptions: how many documents the verdict holds for only because of ``exceptions``.
+        no_exceptions_required: ``--require-no-exceptions``.
+        exceptions: what ``[[accept]]`` of the job file accepts, as far as it made a difference.
         reasons: a sentence for each check that failed or is inconclusive.
         causes: why documents are not proved, counted over all of them, the most frequent first.
         warnings: what does not change the verdict.
@@ -491,6 +541,9 @@ class ParityReport(Frozen):
     exit_code: int
     cutover_ready: bool
     cutover_ready_required: bool = False
+    approved_exceptions: int = 0
+    no_exceptions_required: bool = False
+    exceptions: tuple[ExceptionReport, ...] = ()
     reasons: tuple[str, ...]
     causes: tuple[CauseReport, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -505,10 +558,17 @@ class ParityReport(Frozen):
     entities: tuple[EntityReport, ...]
     left_out: tuple[LeftOut, ...] = ()
 
+    @property
+    def open_causes(self) -> tuple[CauseReport, ...]:
+        """The causes that no rule of the job accepts."""
+        return tuple(item for item in self.causes if not item.approved)
+
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         """Refuse a report whose exit code contradicts its verdict."""
-        unready = self.cutover_ready_required and not self.cutover_ready
+        unready = (self.cutover_ready_required and not self.cutover_ready) or (
+            self.no_exceptions_required and self.approved_exceptions > 0
+        )
         code = EXITS[self.verdict]
         if self.exit_code != (Exit.INCONCLUSIVE if unready and code is Exit.OK else code):
             raise ValueError(f"exit_code {self.exit_code} does not belong to the verdict {self.verdict}")
@@ -528,6 +588,7 @@ class FindingLine(Frozen):
         source_digest, target_digest: digests of the expected and the stored document; ``null`` if absent,
             undecodable or quarantined.
         reason: why the document cannot be read or copied, if so.
+        cause: the same by name; absent in the lines of earlier releases.
     """
 
     entity: str
@@ -539,6 +600,7 @@ class FindingLine(Frozen):
     source_digest: str | None
     target_digest: str | None
     reason: str | None
+    cause: str | None = None
 
 
 def parse_report(content: bytes, name: str) -> ParityReport:

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
         Envelope,
         Named,
         ParityReport,
-        Result,
         SideReport,
-        TenantReport,
     )
 
 # The value of --from if a clean start has no source at all.
@@ -39,6 +37,8 @@ NAMED_ENTITIES: Final = 4
 SPEED_CHECK: Final = "B1"
 # Among equivalences: documents that differ in nothing else.
 IGNORED_FIELD: Final = "ignored_field"
+EXCEPTIONS: Final = "Approved exceptions"
+EXCEPTION_COLUMNS: Final = ("kind", "path", "documents", "reason", "approved by")
 NOT_COMPARED: Final = "Fields that were not compared"
 NOT_COMPARED_NOTE: Final = "These documents are equal but for the fields that --ignore-field names."
 SPEED: Final = "lists take longer there than --max-ratio allows"
@@ -89,7 +89,27 @@ def xml_text(text: str) -> str:
 
 def headline(report: ParityReport) -> str:
     """Return the first sentence of a report."""
-    return " ".join(filter(None, (_verdict_sentence(report), expired_text(report))))
+    return " ".join(filter(None, (_verdict_sentence(report), exceptions_text(report), expired_text(report))))
+
+
+def exceptions_text(report: ParityReport) -> str:
+    """Say on how many documents that are accepted the verdict rests; an empty text if there are none."""
+    count = report.approved_exceptions
+    return f"{number_of(count, 'approved exception')}." if count else ""
+
+
+def exception_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:
+    """Return what is accepted, with who decided it and why."""
+    return [
+        (
+            clipped(item.kind),
+            clipped(item.path),
+            f"{item.rows:,}" if item.most is None else f"{item.rows:,} of at most {item.most:,}",
+            clipped(item.reason, LONGEST_SENTENCE),
+            clipped(item.approved_by),
+        )
+        for item in report.exceptions
+    ]
 
 
 def _verdict_sentence(report: ParityReport) -> str:
@@ -182,6 +202,8 @@ def _rows_by_entity(report: ParityReport, kinds: Sequence[str]) -> str:
 
 def _rows(entity: EntityReport, kinds: Sequence[str]) -> str:
     numbers = {kind: getattr(entity.counts, kind) for kind in kinds}
+    if "quarantined" in numbers:
+        numbers["quarantined"] -= entity.counts.quarantined_approved
     text = ", ".join(f"{count:,} {kind}" for kind, count in numbers.items() if count)
     return f"{text} in {entity.entity}" if text else ""
 
@@ -225,6 +247,7 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Tenants", ", ".join(report.tenants_asked) or "all"),
         ("Switch", report.switch or "not set"),
         ("Ready for cut-over", "yes" if report.cutover_ready else "no"),
+        ("Approved exceptions", f"{report.approved_exceptions:,}"),
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
     if report.subset is not None:
@@ -365,14 +388,6 @@ def speed_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:
         )
         for item in report.envelope.benchmark
     ]
-
-
-def tenant_result(tenant: TenantReport) -> Result:
-    """Return what the documents of one tenant amount to."""
-    counts = tenant.counts
-    if counts.wrong or counts.undecodable:
-        return "fail"
-    return "inconclusive" if counts.quarantined or counts.unproved else "pass"
 
 
 # The rows that a verification names, as every rendering lists them: what many have in common comes first.

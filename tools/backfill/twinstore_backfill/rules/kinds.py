@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["ACCEPTABLE", "NO_TRIGGER", "Acceptable", "Group", "acceptable"]
+__all__ = ["ACCEPTABLE", "NO_TRIGGER", "SCHEMA", "Acceptable", "Group", "acceptable"]
 
 NO_TRIGGER: Final = "no_trigger"
+SCHEMA: Final = "job-file.schema.json"
+"""The JSON Schema of job files, next to this file."""
 
 
 class Group(Enum):
     """What kind of finding is accepted, and what the decision must name."""
 
-    EQUIVALENCE = "an equivalence, at a path"
-    QUARANTINE = "a cause of quarantine, of an entity, with the largest number of rows"
-    CHECK = "a finding of a check"
+    EQUIVALENCE = "equivalence"
+    QUARANTINE = "cause of quarantine"
+    CHECK = "finding of a check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ EQUIVALENCES: Final = {
 }
 CAUSES: Final = (
     ("model", "FIELD", "The model does not accept the value of this field."),
-    ("unknown", "PATH", "No model has a property at this path."),
+    ("unknown", "PROPERTY", "The model does not know this property; the path is that of the source."),
     ("model", "", "A row breaks a rule between fields of its model."),
     ("rule", "PATH", "A rule of the job cannot change the value at this path of the source."),
     ("unique", "NAME", "Another row holds the same unique value; NAME is the index."),
@@ -90,7 +92,12 @@ ACCEPTABLE: Final[tuple[Acceptable, ...]] = (
 
 def acceptable(what: str) -> Acceptable | None:
     """Return the kind of a text such as ``orphan`` or ``model:state``, ``None`` if there is no such kind."""
-    name, _, argument = what.partition(":")
+    name, colon, argument = what.partition(":")
     return next(
-        (item for item in ACCEPTABLE if item.name == name and bool(item.argument) == bool(argument)), None
+        (
+            item
+            for item in ACCEPTABLE
+            if item.name == name and bool(item.argument) == bool(colon) == bool(argument)
+        ),
+        None,
     )

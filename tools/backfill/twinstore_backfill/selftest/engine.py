@@ -33,11 +33,11 @@ from twinstore.plugins.drivers import load_backend
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.ignored import check_ignored
 from twinstore_backfill.outcome import InterruptedRunError, PreflightError
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.report.writing import DIFFERENCES, reports_in
+from twinstore_backfill.rules.checking import check_rules
 from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.selftest.corruptions import ADDING, Corruption, EntityContext, Kind
 from twinstore_backfill.selftest.rows import sample_source, variant_rows
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
-    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import ParityReport
@@ -270,7 +269,6 @@ class SelftestOptions:
         seed: chooses them; the same seed chooses the same rows.
         thorough: plant every corruption again alone, not only one of each kind.
         entities: corrupt only these; empty for all. The others are sampled, copied and compared as well.
-        ignored: unknown properties of the source that the sample does not include.
         rules: what changes on the way, and what is accepted.
     """
 
@@ -278,7 +276,6 @@ class SelftestOptions:
     seed: int = 0
     thorough: bool = False
     entities: tuple[str, ...] = ()
-    ignored: tuple[IgnoredPath, ...] = ()
     rules: JobRules = NO_RULES
 
     def corrupts(self, entity: str) -> bool:
@@ -436,8 +433,8 @@ def run_selftest(  # noqa: PLR0917  # the three stores, the request, and the rec
     started = monotonic()
     try:
         select_entities(source.bulk, options.entities)
-        check_ignored(options.ignored, source.bulk.entities())
-        samples = sample_source(source.bulk, options.sample, options.seed, options.ignored)
+        check_rules(options.rules, source.bulk.entities())
+        samples = sample_source(source.bulk, options.sample, options.seed, options.rules)
         if not any(sample.records for sample in samples.values()):
             raise PreflightError(
                 f"{source.bulk.place} has no row to test with; name a source that holds some.",

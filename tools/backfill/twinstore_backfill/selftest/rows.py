@@ -32,6 +32,7 @@ from twinstore.models.fields import DATE
 from twinstore.models.shapes import Kind, ValueShape, shapes_of
 from twinstore.models.typed_objects import binary_object, decimal_object, oid_object
 from twinstore_backfill.copy.reader import LenientReader
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore.models.canonical import CanonicalModel
-    from twinstore_backfill.ignored import IgnoredPath
 
 Tree = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -106,18 +106,16 @@ class Sample:
         return Counter(record.label for record in self.records.values())
 
 
-def sample_source(
-    source: BulkPort, size: int, seed: int, ignored: Sequence[IgnoredPath] = ()
-) -> dict[str, Sample]:
+def sample_source(source: BulkPort, size: int, seed: int, rules: JobRules = NO_RULES) -> dict[str, Sample]:
     """Return a sample of every entity that a copy includes, by name, in the order of a copy.
 
     Args:
         source: the store.
         size: rows of each entity.
         seed: chooses them.
-        ignored: unknown properties that the sample does not include.
+        rules: what changes on the way.
     """
-    decode_leniently = LenientReader(source, ignored).decode_leniently
+    decode_leniently = LenientReader(source, rules).decode_leniently
     entities = [entity for entity in source.entities() if entity.copy_policy is not CopyPolicy.LEFT_OUT]
     present = {inventory.entity for inventory in source.inventory() if inventory.present}
     samples = {entity.name: Sample(entity) for entity in entities}

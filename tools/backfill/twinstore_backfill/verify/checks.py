@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from twinstore.catalog.entity import CopyPolicy
@@ -16,6 +17,7 @@ from twinstore.plugins.entry_points import did_you_mean
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, SubsetReport
 from twinstore_backfill.report.texts import NO_ROW, clipped, is_only_slow, number_of
+from twinstore_backfill.rules.model import DropRule, path_text
 from twinstore_backfill.verify.findings import UNREADABLE_TARGET, FindingKind
 
 if TYPE_CHECKING:
@@ -229,7 +231,11 @@ def list_check(
     left_out = len(findings) - len(asked)
     more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
     lists = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared"
-    return listed_check(identifier, title, result, f"{lists}{list_context.chosen}{more}", problems)
+    named = [item.query for item in judged if item.by_rows]
+    if named:
+        more += f"; {number_of(len(named), 'list')} with the rows of the target, for approved exceptions"
+    check = listed_check(identifier, title, result, f"{lists}{list_context.chosen}{more}", problems)
+    return check.model_copy(update={"by_rows": tuple(named[:SHOWN])})
 
 
 def list_titles(module: str) -> tuple[tuple[str, str], ...]:
@@ -303,8 +309,11 @@ def _surplus(entity: EntityReport) -> str:
     return f", more than in the source for {', '.join(named)}" if named else ""
 
 
-def decode_check(entities: Sequence[EntityReport]) -> Check:
-    """C7: every document can be read; what never reached the target leaves the proof open."""
+def decode_check(entities: Sequence[EntityReport], exceeded: Sequence[str] = ()) -> Check:
+    """C7: every document can be read; what never reached the target leaves the proof open.
+
+    Unless its cause is accepted. A cause of which there are more rows than are accepted is not.
+    """
     bad = [
         f"{item.entity}: {item.undecodable.count:,} undecodable on both sides"
         for item in entities
@@ -316,15 +325,19 @@ def decode_check(entities: Sequence[EntityReport]) -> Check:
         for field in item.fields
         if field.path == UNREADABLE_TARGET
     ]
-    kept = [
-        f"{item.entity}: {item.quarantined.count:,} in source cannot be copied and are not in target"
+    kept = [*exceeded]
+    kept += [
+        f"{item.entity}: {left:,} in source cannot be copied and are not in target"
         for item in entities
-        if item.quarantined.count
+        if (left := item.counts.quarantined - item.counts.quarantined_approved)
     ]
+    approved = sum(item.counts.quarantined_approved for item in entities)
     result: Result = "fail" if bad else "inconclusive" if kept else "pass"
     summary = (
         "some documents cannot be decoded" if bad or kept else "every document can be decoded by the service"
     )
+    if approved:
+        summary = f"{approved:,} are quarantined for accepted causes; of the others, {summary}"
     return listed_check("C7", "undecodable", result, summary, bad + kept)
 
 
@@ -473,12 +486,13 @@ def approval(options: VerifyOptions) -> ApprovalReport | None:
 
 def ignored_reports(options: VerifyOptions) -> tuple[IgnoredReport, ...]:
     """Return the properties that were dropped and the fields that were not compared, with the reasons."""
-    kinds: tuple[tuple[Literal["unknown", "field"], Sequence[IgnoredPath]], ...] = (
-        ("unknown", options.ignored),
+    drops = sorted((rule for rule in options.rules if isinstance(rule, DropRule)), key=attrgetter("text"))
+    kinds: tuple[tuple[Literal["unknown", "field"], Sequence[DropRule | IgnoredPath]], ...] = (
+        ("unknown", drops),
         ("field", options.ignored_fields),
     )
     return tuple(
-        IgnoredReport(entity=item.entity, path=".".join(item.path), reason=item.reason, kind=kind)
+        IgnoredReport(entity=item.entity, path=path_text(item.path), reason=item.reason or None, kind=kind)
         for kind, ignored in kinds
         for item in ignored
     )

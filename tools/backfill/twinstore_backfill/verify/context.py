@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from twinstore_backfill.ignored import IgnoredPath, of_entity
 from twinstore_backfill.retention import age_limit, cutoff
-from twinstore_backfill.rules.model import NO_RULES, JobRules
+from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.findings import QuarantineLookup
 from twinstore_backfill.verify.ranges import RangeComparison, Removals, ServerTime, ServerTtls
@@ -28,8 +28,7 @@ class VerifyContext:
         absent: entities of which the source has no collection or table.
         server_ttls: the ages at which the servers remove rows by themselves.
         since: when the verification began, by the clock of the source.
-        ignored: unknown properties that a copy drops.
-        ignored_fields: known ones that are not compared.
+        ignored_fields: fields that are not compared.
         subset: which rows are meant.
         rules: what the copy changed on the way, and what is accepted.
         slow: entities of which the source reads all rows to cut a range.
@@ -43,7 +42,6 @@ class VerifyContext:
     absent: frozenset[str] = frozenset()
     server_ttls: ServerTtls = field(default_factory=ServerTtls)
     since: datetime | None = None
-    ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
     rules: JobRules = NO_RULES
@@ -76,9 +74,10 @@ class VerifyContext:
             batch_size=self.batch_size,
             removals=self.removals(entity),
             find_quarantined=QuarantineLookup(self.source, self.target),
-            ignored=of_entity(self.ignored, entity),
+            drops=tuple(self.rules.of(entity, DropRule)),
             ignored_fields=of_entity(self.ignored_fields, entity),
             subset=self.subset,
+            rules=self.rules,
         )
 
     def removals(self, entity: Entity) -> Removals:

@@ -20,8 +20,9 @@ from typing_extensions import override
 from twinstore.bulk.release import copy_counts
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.models import json_text
+from twinstore.plugins.modules import module_spec
 from twinstore_backfill.connection_budget import explain_connection_limit, verify_needs
-from twinstore_backfill.ignored import ALL_ENTITIES, check_ignored, check_ignored_fields
+from twinstore_backfill.ignored import check_ignored_fields
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
@@ -39,6 +40,8 @@ from twinstore_backfill.report.model import (
     Tool,
 )
 from twinstore_backfill.retention import resolve_as_of
+from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.model import ANY, DropRule
 from twinstore_backfill.stores import (
     NOTHING_LACKED,
     inspect_source,
@@ -50,6 +53,7 @@ from twinstore_backfill.stores import (
     select_entities,
     server_ttls,
 )
+from twinstore_backfill.verify.acceptance import Accepted
 from twinstore_backfill.verify.benchmark import largest_tenants, speed_check, time_lists
 from twinstore_backfill.verify.checks import (
     A_PART,
@@ -94,10 +98,12 @@ from twinstore_backfill.verify.lists import (
     short_switch_interval,
 )
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
+from twinstore_backfill.verify.needed_rows import count_lacking, finding_of
 from twinstore_backfill.verify.plan import RangePlan, counted_sides
 from twinstore_backfill.verify.processes import run_tasks
 from twinstore_backfill.verify.ranges import ServerTtls
 from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
+from twinstore_backfill.verify.stored_lists import StoredRows, compare_with_rows
 from twinstore_backfill.verify.summary import EntityFindings, equivalences, groups
 from twinstore_backfill.verify.tasks import key_tasks
 
@@ -114,6 +120,8 @@ if TYPE_CHECKING:
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
 ONE_BY_ONE: Final = "a range with a row that is not stored as a copy stores it is compared row by row"
+# Of rows that are read whole to sort them, in the size of the largest.
+WHOLE_BYTES: Final = 64 * 1024 * 1024
 READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 
 
@@ -143,7 +151,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     started = monotonic()
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_ignored(options.ignored, source.bulk.entities())
+    check_rules(options.rules, source.bulk.entities())
     check_ignored_fields(options.ignored_fields, source.bulk.entities())
     options.subset.check(entities)
     state = inspect_source(source)
@@ -159,7 +167,6 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         state.absent,
         ages,
         source.bulk.now(),
-        options.ignored,
         options.ignored_fields,
         options.subset,
         options.rules,
@@ -205,6 +212,8 @@ class Verification:
         self._lists = ListResult([])
         self._part = DOCUMENTS
         self._times: tuple[QueryTimes, ...] = ()
+        self._accepted = Accepted.of(options.rules, ())
+        self._lacking = 0
 
     @property
     def _sampled(self) -> bool:
@@ -237,6 +246,9 @@ class Verification:
                 background_lists.begin(plan.largest, sides.largest, list_tenants, tuple(options.entities))
             self._collect(findings, self._tasks(plan, None if part else list_tenants, background_lists))
             self._without_digests = plan.without_digests
+        if not part:
+            self._compare_with_rows(counted)
+            self._count_lacking()
         lists = self._lists
         self._measure(counted, chosen.tenants)
         respelled = {name for name, found in findings.items() if found.equivalences}
@@ -256,7 +268,7 @@ class Verification:
             mode_check(self._entities, sampled=self._sampled, part=part),
             *(lists_skipped(module) if part else list_checks(lists, module, list_context)),
             smoke,
-            decode_check(self._entities),
+            decode_check(self._entities, self._accepted.exceeded),
             schema,
             *self._speed(),
         ]
@@ -274,7 +286,7 @@ class Verification:
             recheck_mode(sum(counts.values()), sum(only.keyless.get(name, 0) for name in counts)),
             *lists_skipped(self._context.target.module, ONLY_ROWS),
             skipped("C6", SMOKE),
-            decode_check(self._entities),
+            decode_check(self._entities, self._accepted.exceeded),
             skipped("C8", SCHEMA),
         ]
 
@@ -320,7 +332,11 @@ class Verification:
         self._progress.finish(self._part)
         for found in findings.values():
             self._reasons.merge(found.reasons)
-        self._entities = [grouped(found.report(), self._options.groups) for found in findings.values()]
+        accepted = Accepted.of(self._options.rules, [found.accepted for found in findings.values()])
+        self._accepted, of_quarantine = accepted, accepted.of_quarantine
+        self._entities = [
+            grouped(found.report(of_quarantine), self._options.groups) for found in findings.values()
+        ]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
 
     def _approved(self, findings: Mapping[str, EntityFindings]) -> frozenset[str]:
@@ -328,10 +344,44 @@ class Verification:
 
         They have properties that were ignored with a reason, and nothing else is wrong with any of them.
         """
-        with_reason = {item.entity for item in self._options.ignored if item.reason is not None}
-        named = findings.keys() if ALL_ENTITIES in with_reason else with_reason & findings.keys()
+        drops = (rule for rule in self._options.rules if isinstance(rule, DropRule))
+        with_reason = {rule.entity for rule in drops if rule.reason}
+        named = findings.keys() if ANY in with_reason else with_reason & findings.keys()
         reports = {entity.entity: entity.counts for entity in self._entities}
         return frozenset(name for name in named if findings[name].ignored and not reports[name].named)
+
+    def _compare_with_rows(self, counted: Mapping[str, Mapping[str, tuple[int, int]]]) -> None:
+        """Compare lists with the rows of the target that the source answers otherwise for what is accepted.
+
+        Those rows are proved: they are what a copy stores of the rows of the source.
+        """
+        approved = {item.entity for item in self._entities if item.counts.approved}
+        open_entities = {item.entity for item in self._entities if item.counts.result != "pass"}
+        counts = {entity.name: dict[str, int]() for entity in self._context.target.bulk.entities()}
+        counts |= {name: {label: pair[1] for label, pair in rows.items()} for name, rows in counted.items()}
+        rows = StoredRows(self._context.target, counts, WHOLE_BYTES // max(self._largest, 1))
+        for lists in (self._lists.due, self._lists.lists):
+            for place, item in enumerate(lists):
+                read = {*item.affected_entities, *item.unreadable_entities}
+                if item.result != "pass" and read & approved and not read & open_entities:
+                    self._stop.check()
+                    rows.keep(item.tenant)
+                    lists[place] = compare_with_rows(self._context, item, page_of(self._largest), rows)
+
+    def _count_lacking(self) -> None:
+        """Add what no list shows: rows that are never due, because another one is missing."""
+        target, asked = self._context.target, set(self._options.entities)
+        needed = module_spec(target.module).needed_rows
+        if needed is None or (asked and asked.isdisjoint({needed.entity.name, needed.other.name})):
+            return
+        lacking = count_lacking(target, needed, self._options.tenants)
+        rule = self._accepted.rule_of(needed.kind, needed.entity.name)
+        if rule is not None:
+            self._accepted = self._accepted.with_rows(rule, lacking)
+        if rule is not None and self._accepted.holds(rule):
+            self._lacking = lacking
+        elif lacking:
+            self._lists.due.append(finding_of(needed, lacking))
 
     def _tasks(
         self, plan: RangePlan, list_tenants: tuple[str | None, ...] | None, background_lists: BackgroundLists
@@ -364,10 +414,12 @@ class Verification:
         append_only = [item.name for item in entities if item.append_only and item.name in wrong]
         verdict = verdict_of(self.checks, options)
         ready = verdict in READY and not (already_switched(options, self._context) and not options.approval)
+        exceptions = sum(item.counts.approved for item in self._entities) + self._lacking
+        refused = (options.require_ready and not ready) or (options.require_no_exceptions and exceptions)
         code = EXITS[verdict]
-        if options.require_ready and not ready and code is Exit.OK:
+        if refused and code is Exit.OK:
             code = Exit.INCONCLUSIVE
-        causes = self._reasons.reports(entities)
+        causes = tuple(map(self._accepted.approved, self._reasons.reports(entities)))
         return ParityReport(
             envelope=Envelope(
                 generated_at=json_text.format_timestamp(datetime.now(UTC)),
@@ -397,13 +449,21 @@ class Verification:
             exit_code=int(code),
             cutover_ready=ready,
             cutover_ready_required=options.require_ready,
+            approved_exceptions=exceptions,
+            no_exceptions_required=options.require_no_exceptions,
+            exceptions=self._accepted.reports(),
             reasons=reasons(self.checks),
             causes=causes,
             warnings=self._warnings + self._costs,
             speed_only=len(self._costs),
             ignored=ignored_reports(options),
             next_step=next_step(
-                verdict, options, self._context, self.checks, append_only=append_only, causes=causes
+                verdict,
+                options,
+                self._context,
+                self.checks,
+                append_only=append_only,
+                causes=[item for item in causes if not item.approved],
             ),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=approval(options),

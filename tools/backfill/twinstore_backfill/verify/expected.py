@@ -31,14 +31,14 @@ from twinstore.models.json_text import LARGE_TEXT, format_timestamp
 from twinstore.models.shapes import Kind, lossy_map, lossy_map_reason, omitted_values
 from twinstore.runtime.formatting import SHORT_REPR_LENGTH
 from twinstore_backfill.causes import not_normal
-from twinstore_backfill.ignored import top_names, without
+from twinstore_backfill.ignored import without
 from twinstore_backfill.verify.findings import INDEX
 
 if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity, Marker
     from twinstore.models.json_text import JsonValue
-    from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule
 
 # How a source row differs from what a copy of it stores: where, and by which rule of normalising.
 #
@@ -324,11 +324,11 @@ class FormRefusedError(RefusedError):
 class RowExpectation:
     """Knows what is expected for the rows of one entity."""
 
-    def __init__(self, entity: Entity, ignored: Sequence[IgnoredPath] = ()) -> None:
+    def __init__(self, entity: Entity, drops: Sequence[DropRule] = ()) -> None:
         self._entity = entity
-        self._ignored = tuple(item.path for item in ignored)
-        self._approved = {".".join(("doc", *item.path)): item.reason is not None for item in ignored}
-        self._dropped = top_names(ignored, entity, with_reason=True)
+        self._ignored = tuple(rule.path for rule in drops)
+        self._approved = {".".join(("doc", *rule.path)): bool(rule.reason) for rule in drops}
+        self._dropped = frozenset(rule.path[0] for rule in drops if len(rule.path) == 1 and rule.reason)
         self._identity = tuple(entity.identity.items())
         self._left_out = omitted_values(entity.model)
         # Without the classmethod around it, which costs as much again on small documents.

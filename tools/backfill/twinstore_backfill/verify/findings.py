@@ -76,6 +76,7 @@ class RowFinding:
         path_count: how many places there are.
         source_digest, target_digest: of what is expected and of what is stored, where the side has the row.
         reason: why the row cannot be read.
+        cause: the same by name.
     """
 
     kind: FindingKind
@@ -86,6 +87,7 @@ class RowFinding:
     source_digest: str | None = None
     target_digest: str | None = None
     reason: str | None = None
+    cause: str | None = None
     stored_key: str | None = None
 
     @property
@@ -183,12 +185,17 @@ def compared(  # noqa: PLR0917  # both sides, and what was found of them
 
 @dataclass(slots=True)
 class TenantResult:
-    """The totals of a range, or an entity, for one tenant."""
+    """The totals of a range, or an entity, for one tenant.
+
+    Attributes:
+        accepted: how many rows each acceptance of the job has met, by its number.
+    """
 
     source: Digest = field(default_factory=Digest)
     target: Digest = field(default_factory=Digest)
     counts: Counter[str] = field(default_factory=Counter[str])
     equivalences: Counter[str] = field(default_factory=Counter[str])
+    accepted: Counter[int] = field(default_factory=Counter[int])
 
     @property
     def seen(self) -> tuple[int, int]:
@@ -203,6 +210,7 @@ class TenantResult:
         self.target.merge(other.target)
         self.counts.update(other.counts)
         self.equivalences.update(other.equivalences)
+        self.accepted.update(other.accepted)
 
 
 @dataclass(slots=True)
@@ -242,8 +250,10 @@ class RangeResult:
     shares: Shares = field(default_factory=Shares)
 
     def outcomes(self) -> Counter[str]:
-        """Return the outcomes of its rows, for the progress."""
-        return sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+        """Return the outcomes of its rows, for the progress; each row has one."""
+        found = sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+        del found["equal_approved"]
+        return found
 
     def merge(self, other: RangeResult) -> None:
         """Add the range that follows."""
@@ -270,10 +280,10 @@ class QuarantineLookup:
         self._source, self._target = source, target
 
     def __call__(self, entity: Entity, keys: Sequence[Key]) -> Mapping[Key, str]:
-        """Return why those of some keys of the source are not copied whose rows a copy has in quarantine."""
+        """Return by key why a copy has the rows of some keys of the source in quarantine."""
         found: dict[Key, str] = {}
         for job in self._jobs:
-            found |= self._target.ledger.quarantine_reasons(job, entity.name, keys)
+            found |= self._target.ledger.quarantined_reasons(job, entity.name, keys)
         return found
 
     @cached_property

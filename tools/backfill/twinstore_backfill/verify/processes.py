@@ -149,7 +149,6 @@ Shared: TypeAlias = tuple[
     ServerTtls,
     datetime | None,
     tuple[IgnoredPath, ...],
-    tuple[IgnoredPath, ...],
     Subset,
     JobRules,
 ]
@@ -163,7 +162,6 @@ def _shared(context: VerifyContext) -> Shared:
         context.absent,
         context.server_ttls,
         context.since,
-        context.ignored,
         context.ignored_fields,
         context.subset,
         context.rules,

@@ -14,11 +14,13 @@ from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, has_marks
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.errors import TwinstoreError
 from twinstore.models import json_text
-from twinstore_backfill.causes import REPEATED, no_key
+from twinstore_backfill.causes import REPEATED, cause_of, no_key
 from twinstore_backfill.ignored import content_without_fields
 from twinstore_backfill.report.texts import IGNORED_FIELD
 from twinstore_backfill.retention import instant_in, is_expired, is_meant
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
+from twinstore_backfill.verify.acceptance import Acceptance
 from twinstore_backfill.verify.expected import (
     IGNORED,
     Change,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule
 
 # Rows that are not in the target, of one question to the ledger.
 KEYS_PER_LEDGER_QUERY: Final = 500
@@ -62,10 +65,11 @@ class RangeComparison:
     Attributes:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
-        find_quarantined: returns why those of some keys are not copied that a copy has in quarantine.
-        ignored: unknown properties that a copy of the entity drops.
+        find_quarantined: returns by key why a copy into the target has those of some keys in quarantine.
+        drops: unknown properties that a copy of the entity drops.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
+        rules: what is accepted.
     """
 
     source: BulkPort
@@ -76,9 +80,10 @@ class RangeComparison:
     batch_size: int = 1000
     removals: Removals | None = None
     find_quarantined: Callable[[Entity, Sequence[Key]], Mapping[Key, str]] = none_quarantined
-    ignored: tuple[IgnoredPath, ...] = ()
+    drops: tuple[DropRule, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
+    rules: JobRules = NO_RULES
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -129,8 +134,9 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expectation = RowExpectation(work.entity, work.ignored)
+        self._expectation = RowExpectation(work.entity, work.drops)
         self._queried_fields = queried_fields(work.entity)
+        self._acceptance = Acceptance(work.entity, work.rules)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
         self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
         self._missing: list[tuple[RowFinding, int]] = []
@@ -288,9 +294,15 @@ class RowComparison:
         open_changes = [
             change for change in expected.changes if not is_harmless(change, self._queried_fields)
         ]
-        if not open_changes:
+        accepted = [self._acceptance.equivalence(change) for change in open_changes]
+        if None not in accepted:
             result.counts["equal"] += 1
+            result.counts["equal_approved"] += bool(accepted)
+            result.accepted.update(number for number in {*accepted} if number is not None)
             return
+        open_changes = [
+            change for change, number in zip(open_changes, accepted, strict=True) if number is None
+        ]
         digest = document_digest(expected.content)
         paths = [f"{change.path} ({change.kind})" for change in open_changes]
         self._record(
@@ -344,11 +356,10 @@ class RowComparison:
         for finding, number in self._missing:
             reason = None if finding.key is None else kept.get(finding.key)
             if reason is not None:
-                named = replace(finding, kind=FindingKind.QUARANTINED, source_digest=None, reason=reason)
+                self._quarantined(finding, reason)
             else:
                 self.result.tenants[finding.tenant].source.add(number)
-                named = finding
-            self._record(named)
+                self._record(finding)
         self._missing.clear()
 
     def _only_target(self, row: ScanRow) -> None:
@@ -364,13 +375,20 @@ class RowComparison:
             )
         )
 
-    def _quarantined(self, row: ScanRow, reason: str) -> None:
+    def _quarantined(self, row: ScanRow | RowFinding, reason: str) -> None:
+        """Count a row that no copy takes; its cause may be accepted."""
+        label = row.tenant if isinstance(row, RowFinding) else row.label
+        cause = cause_of(self._work.entity, reason)
+        accepted = self._acceptance.cause(cause)
+        if accepted is not None:
+            self.result.tenants[label].accepted[accepted] += 1
         self._record(
             RowFinding(
                 kind=FindingKind.QUARANTINED,
                 key=row.key,
-                tenant=row.label,
+                tenant=label,
                 reason=reason,
+                cause=str(cause),
                 stored_key=row.stored_key,
             )
         )
