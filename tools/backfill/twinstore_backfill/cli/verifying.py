@@ -130,7 +130,8 @@ def switch_of(settings: Settings, module: str) -> str | None:
 
 def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     """Return what a terminal shows of a report: the verdict first, and what to do last."""
-    yield toned(f"{report.verdict}: {_sentence(_result(report))}", report.verdict)
+    title = f" ({clipped(report.title)})" if report.title else ""
+    yield toned(f"{report.verdict}{title}: {_sentence(_result(report))}", report.verdict)
     yield from _decisions(report)
     yield from cause_texts(report.open_causes, JSON_REPORT)
     yield from _entities(report)

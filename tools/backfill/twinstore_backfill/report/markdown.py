@@ -75,7 +75,7 @@ def markdown_failure(failure: Failure) -> str:
 
 
 def _lines(report: ParityReport) -> Iterator[str]:
-    yield f"# {escaped(report.verdict)}: parity of {escaped(report.module)}"
+    yield f"# {escaped(report.verdict)}: {escaped(report.title) or f'parity of {escaped(report.module)}'}"
     yield ""
     yield escaped(headline(report))
     yield ""

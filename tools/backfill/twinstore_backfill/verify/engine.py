@@ -435,6 +435,7 @@ class Verification:
             ),
             tool=Tool(**tool_identity()),
             module=self._context.target.module,
+            title=options.title,
             mode=mode(options),
             seed=options.seed if self._sampled else None,
             sample_size=options.sample_size if self._sampled else None,
