@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import tomllib
+from io import StringIO
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pydantic
 import pytest
+from rich.console import Console
 
 from tests.support.copies import AS_OF, invoke, memory_pair
 from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN
 from twinstore.models.canonical import describe_failure
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
-from twinstore_backfill.cli.output import warning_texts
+from twinstore_backfill.cli.output import cause_texts, warning_texts
 from twinstore_backfill.copy import duplicates
 from twinstore_backfill.copy.duplicates import SortedRecords
 from twinstore_backfill.copy.options import CopyOptions
@@ -329,3 +331,14 @@ def test_what_solves_a_cause_is_a_rule_that_a_job_file_takes(
     rules = read_rules(tomllib.loads(text), text, "job.toml")
     check_rules(rules, [entity])
     assert [item.kind.value for item in rules] == [rule]
+
+
+@pytest.mark.parametrize("width", [60, 100, 120, 200])
+def test_what_is_pasted_is_never_broken_by_a_narrow_terminal(width: int) -> None:
+    remedy = '[[map]]\npath = "runs.state"\nvalues = { "…" = "planning" }'
+    cause = CauseReport(entity="runs", kind="quarantined", reason=STATE, documents=1, remedy=remedy)
+    console = Console(file=StringIO(), width=width)
+    for text in cause_texts([cause], ""):
+        console.print(text)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]  # made above
+    assert all(line in shown for line in remedy.splitlines())
