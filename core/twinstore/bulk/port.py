@@ -104,6 +104,8 @@ class Record:
             row.
         torn_tail: not a row, but what an interrupted writer left after the last one: counted, not moved.
         rules: the numbers of the rules that changed it, see :meth:`BulkPort.with_changes`.
+        stored_key: without a ``key``, what is stored in its place, as short extended JSON, if the driver can
+            say so.
     """
 
     key: Key | None
@@ -117,6 +119,7 @@ class Record:
     original: Original | str | None = field(default=None, compare=False)
     torn_tail: bool = False
     rules: Sequence[int] = ()
+    stored_key: str | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:
@@ -182,7 +185,8 @@ class Inventory:
     Attributes:
         entity: its name.
         present: whether its collection or table exists; an absent one reads as empty.
-        warnings: what makes reading slow, each a sentence that names the cost.
+        warnings: what makes reading slow, each a sentence that names the cost; of an absent one, that.
+        remarks: what else a reader should know, such as rows that the server removes meanwhile.
         removed_after: the age by the field of its retention at which the server removes rows by itself,
             ``None`` where it does not.
     """
@@ -190,6 +194,7 @@ class Inventory:
     entity: str
     present: bool = True
     warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     removed_after: timedelta | None = None
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "noun_of",
     "unique_conflicts",
     "unique_keys",
+    "without_holder",
 ]
 
 
@@ -38,6 +39,8 @@ __all__ = [
 UNIQUE_VALUE_TAKEN: Final = "a unique value is held by another row of the target"
 # The same where the row that has it was not looked for.
 INDEX_TAKEN: Final = "a unique value of index"
+# Between the value and the row that has it.
+HOLDER: Final = " by the "
 # Of one question to the store.
 LOOKUP_BATCH: Final = 500
 # The name of an index and the values.
@@ -164,4 +167,10 @@ def conflict_reason(entity: Entity, conflict: UniqueConflict) -> str:
     what = noun_of(conflict.index)
     if conflict.holder is None:
         return f"{UNIQUE_VALUE_TAKEN}: its {what} by a {entity.singular} that cannot be read"
-    return f"{UNIQUE_VALUE_TAKEN}: its {what} by the {entity.singular} {entity.key_text(conflict.holder)!r}"
+    return f"{UNIQUE_VALUE_TAKEN}: its {what}{HOLDER}{entity.singular} {entity.key_text(conflict.holder)!r}"
+
+
+def without_holder(reason: str) -> str:
+    """Return such a reason without the row that has the value, so that equal reasons are equal texts."""
+    head, separator, _ = reason.partition(HOLDER)
+    return f"{head} by another row" if separator and reason.startswith(UNIQUE_VALUE_TAKEN) else reason

@@ -46,7 +46,7 @@ from twinstore_mongo.mapping.key_order import (
     next_parts,
     order_of,
 )
-from twinstore_mongo.mapping.layout import ID, internal_names
+from twinstore_mongo.mapping.layout import ID, internal_names, problem_of_text_id, readable_id
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -281,6 +281,12 @@ class Exporter:
             ignored=len(document) < whole,
         )
         record.original = BsonOriginal(raw)
+        if record.key is None:
+            record.stored_key = readable_id(document)
+            if self.codec.has_text_id:
+                # Before the model, which would name another consequence of it.
+                record.error = problem_of_text_id(self.codec.entity, document)
+                return record
         self.codec.restore_maps(document)
         try:
             row = self.codec.decode(document, for_copy=True)

@@ -80,10 +80,8 @@ def entity_inventory(connection: Connection, entity: Entity, real: Mapping[str, 
         indexes = list(connection.store.collection(name).list_indexes())
     return Inventory(
         entity=entity.name,
-        warnings=(
-            *warnings_of(connection, entity, indexes),
-            *removals_by_others(name, entity, indexes),
-        ),
+        warnings=tuple(warnings_of(connection, entity, indexes)),
+        remarks=tuple(removals_by_others(name, entity, indexes)),
         removed_after=removed_after(entity, indexes),
     )
 

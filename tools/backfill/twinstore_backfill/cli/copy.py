@@ -167,10 +167,13 @@ def plan(
     rows: RowOptions,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 10_000,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read every document for the causes, not a sample of each entity.")
+    ] = False,
     ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
+    """Show what a copy would do, and what it would refuse or change and why. Writes nothing."""
     from twinstore_backfill.cli.copying import plan_texts
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.status import plan_document
@@ -185,7 +188,7 @@ def plan(
         subset=rows.subset,
     )
     with sides.opened(name) as (left, right):
-        document = plan_document(left, right, options)
+        document = plan_document(left, right, options, full=full)
     emit(output, document, *plan_texts(document))
 
 

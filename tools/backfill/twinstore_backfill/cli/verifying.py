@@ -21,9 +21,12 @@ from twinstore_backfill.cli.options import (
     ProgressOutput,
 )
 from twinstore_backfill.cli.output import (
+    JSON_REPORT,
+    cause_texts,
     emit,
     table,
     toned,
+    warning_texts,
 )
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.stopping import StopSwitch
@@ -160,11 +163,12 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
 
 
 def _decisions(report: ParityReport) -> Iterator[RenderableType]:
-    """Return what is accepted, what leaves the proof open, and the warnings."""
+    """Yield what is accepted, what leaves the proof open, and the warnings."""
     if rows := exception_rows(report):
         yield table(EXCEPTION_COLUMNS, rows, f"{EXCEPTIONS}: {report.approved_exceptions:,}")
     yield from (f"- {_sentence(reason)}" for reason in report.reasons)
-    yield from (f"Warning: {_sentence(text)}" for text in report.warnings)
+    yield from cause_texts(report.causes, JSON_REPORT)
+    yield from warning_texts(report.warnings, report.speed_only)
 
 
 def _sentence(text: str) -> str:
@@ -217,8 +221,8 @@ def _named(report: ParityReport) -> Iterator[str]:
                 yield f"… and {listed.count - NAMED:,} more {listed.kind} in {name}"
 
 
-def _key(key: Key | None) -> str:
-    if key is None:
+def _key(key: Key | str | None) -> str:
+    if key is None or isinstance(key, str):
         return key_text(key)
     return json.dumps(clipped("/".join(map(str, key))), ensure_ascii=False)
 

@@ -118,7 +118,7 @@ def run_copy(
         else:
             dry = DryRun(source, target, options, progress, stop)
             result = preflight(partial(dry.run, entities, as_of, started))
-    result = replace(result, warnings=state.warnings)
+    result = replace(result, warnings=state.warnings, speed_only=len(state.costs))
     if out is not None:
         write_atomic(out / REPORT_FILE, json_text(report_document(result)))
     return result
@@ -393,8 +393,11 @@ class Copy:
             settings=stored.settings,
             quarantine=self._exported.quarantine,
             conflicts=self._exported.conflicts,
+            causes=self._exported.reasons.reports(entities),
             failed=failed,
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,
-            fast_path=fast_path_report(context.share.packed, context.share.rows),
+            fast_path=fast_path_report(
+                context.share.packed, context.share.rows, self._rows.why_exact(entities)
+            ),
         )

@@ -77,17 +77,24 @@ class SourceRows:
         )
         return map(partial(self._lenient_reader.decode_batch, entity), batches) if ignored else batches
 
-    def _needs_records(self, entity: Entity) -> bool:
-        """Whether rows need checks beyond the content of a packed batch, or none would be packed."""
+    def _needs_records(self, entity: Entity) -> str:
+        """Return why rows need checks beyond the content of a packed batch, or none would be packed."""
         program = program_of(entity)
-        return (
-            library() is None
-            or isinstance(program, NoProgram)
-            or program.exact_retention
-            or bool(entity.local_keys)
-            or any(len(rule.path) > 1 for rule in self.rules.of(entity, DropRule))
-            or (self.subset.by_time and entity.dated is not None)
-        )
+        if library() is None:
+            return "there is no fast path"
+        if isinstance(program, NoProgram):
+            return program.reason
+        if program.exact_retention or entity.local_keys:
+            return "its description decides about each row"
+        if any(len(rule.path) > 1 for rule in self.rules.of(entity, DropRule)):
+            return "a property inside another is dropped"
+        return "rows are selected by their date" if self.subset.by_time and entity.dated is not None else ""
+
+    def why_exact(self, entities: Iterable[Entity]) -> str:
+        """Return why rows are read one by one."""
+        whole = [f"of {item.name} all: {why}" for item in entities if (why := self._needs_records(item))]
+        each = "rows that are not stored as the models write them are read one by one"
+        return "; ".join((each, *whole))
 
     def _decoded(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
         return self._lenient_reader.decode_leniently(entity, copyable_rows(entity, batch))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
-from time import monotonic
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from twinstore.bulk.rows import MARK
@@ -32,6 +31,7 @@ from twinstore_backfill.stores import (
     require_tenants,
     select_entities,
 )
+from twinstore_backfill.survey import Surveyor, bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,22 +43,23 @@ if TYPE_CHECKING:
     from twinstore.ledger import CopyJob, Ledger
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stores import Store
+    from twinstore_backfill.survey import Survey
 
-# Enough to distinguish minutes from hours without making the plan slow.
-SAMPLE: Final = 2000
 # The rate of a copy as a share of the rate of reading alone: rough, as the plan is.
 SHARE_OF_READING: Final = 0.4
 # Rows of each entity, and names, so that documents with names like keys do not fill the screen.
 SAMPLE_OF_NAMES: Final = 500
 MOST_NAMES: Final = 20
 BASIS: Final = (
-    f"{SHARE_OF_READING:.0%} of the rate at which up to {SAMPLE:,} documents were read and decoded just now, "
-    "because a copy also writes"
+    f"{SHARE_OF_READING:.0%} of the rate at which documents were read and decoded just now, because a copy "
+    "also writes"
 )
 
 
-def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[str, object]:
-    """Return what a copy would do; reads both sides and writes nothing.
+def plan_document(
+    source: Store, target: Store, options: CopyOptions, *, full: bool = False
+) -> dict[str, object]:
+    """Return what a copy would do; reads both sides, of the source a sample or all rows, and writes nothing.
 
     Raises:
         ValidationError: an unknown entity, source and target are the same store, or ``as_of`` has not come.
@@ -69,12 +70,19 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
     check_rules(options.rules, source.bulk.entities())
     options.subset.check(entities)
     state = inspect_source(source)
-    resolve_as_of(source.bulk, options.as_of)
+    as_of = resolve_as_of(source.bulk, options.as_of)
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)
     planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
     rows = sum(item["rows"] for item in planned)
-    rate = _reading_rate(source, entities) * SHARE_OF_READING
+    surveyor = Surveyor(source, target, options, as_of)
+    for entity, item in zip(entities, planned, strict=True):
+        if full:
+            surveyor.full(entity)
+        elif item["rows"]:
+            surveyor.sample(entity, item["rows"], slow=entity.name in state.slow)
+    survey = surveyor.survey
+    rate = survey.rate * SHARE_OF_READING
     initializers = initializers_of(target)
     statuses = [status for initializer in initializers for status in initializer.status()]
     effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
@@ -88,13 +96,16 @@ def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[st
         "pending_migrations": [item.name for item in statuses if item.state is MigrationState.PENDING],
         "effects": [effect_document(item) for item in effects],
         "warnings": list(state.warnings),
+        "speed_only": len(state.costs),
         "unknown": [option for entity in entities for option in _unknown(entity, source, options)],
         "entities": planned,
         "left_out": left_out_counts(source, target, options.entities),
+        "causes": _causes(survey, entities, planned),
+        "sampled": None if full else dict(survey.rows),
         "rows": rows,
         "estimate": {
             "documents_per_second": round(rate),
-            "seconds": round(rows / rate, 1) if rate else 0.0,
+            "seconds": round(rows / rate) if rate else 0,
             "basis": BASIS,
         },
     }
@@ -147,18 +158,17 @@ def _names(row: ScanRow) -> set[str]:
     return {name for name, value in document.items() if value is not None and not name.startswith(MARK)}
 
 
-def _reading_rate(source: Store, entities: Sequence[Entity]) -> float:
-    """Return the documents per second at which the source can be read and decoded right now."""
-    started = monotonic()
-    read = 0
-    with source.bulk.view() as view:
-        for entity in entities:
-            for batch in view.records(entity, KeyRange(), batch_size=500):
-                read += len(batch)
-                if read >= SAMPLE:
-                    return read / max(monotonic() - started, 1e-6)
-    # An empty source may take no measurable time.
-    return read / max(monotonic() - started, 1e-6)
+def _causes(
+    survey: Survey, entities: Sequence[Entity], planned: Sequence[EntityPlan]
+) -> list[dict[str, object]]:
+    """Return what a copy would refuse or change, each with between how many documents have it."""
+    rows = {item["entity"]: item["rows"] for item in planned}
+    found: list[dict[str, object]] = []
+    for item in survey.reasons.reports(entities):
+        read = survey.rows[item.entity]
+        low, high = bounds_of(item, read, rows[item.entity])
+        found.append({**item.model_dump(mode="json"), "sampled": read, "low": low, "high": high})
+    return found
 
 
 def status_document(target: Store, only: str | None = None, out: Path | None = None) -> dict[str, object]:

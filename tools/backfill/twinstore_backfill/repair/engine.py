@@ -327,10 +327,8 @@ def is_nameable(entity: Entity, key: tuple[object, ...]) -> bool:
 
 
 def _as_key(key: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  # as JSON has it
-    """Return a key as a finding lists it; a text is not a key, although its letters could be parts."""
-    if isinstance(key, str):
-        raise TypeError
-    return None if key is None else tuple(key)
+    """Return a key as a finding lists it; a text is what a store holds in place of a key."""
+    return None if key is None or isinstance(key, str) else tuple(key)
 
 
 @contextmanager

@@ -237,7 +237,7 @@ def _sections(report: ParityReport) -> Iterator[Section]:
     if rows := exception_rows(report):
         yield Section(EXCEPTIONS, _table(EXCEPTIONS, EXCEPTION_COLUMNS, rows))
     yield _checks(report)
-    if found := [_differences(item) for item in report.entities if item.counts.named]:
+    if found := [_differences(report, item) for item in report.entities if item.counts.named]:
         yield Section("What differs", found, "differences")
     if report.entities:
         bars = [_bar(item) for item in sorted(report.entities, key=lambda item: item.result == "pass")]
@@ -309,8 +309,8 @@ def _bar(entity: EntityReport) -> Bar:
     return Bar(entity.entity, entity.result, tuple(pieces), left or BAR)
 
 
-def _differences(entity: EntityReport) -> Differences:
-    rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(entity)]
+def _differences(report: ParityReport, entity: EntityReport) -> Differences:
+    rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(report, entity)]
     lists = list(lists_of(entity))
     shown = sum(len(listed.rows) for listed in lists) <= FEW
     summary = _table(f"Differences in {entity.entity}", ("kind", "field or place", "documents"), rows)

@@ -18,6 +18,7 @@ from twinstore_backfill.report.texts import (
     facts,
     group_rows,
     headline,
+    key_text,
     lists_of,
     made_text,
     more_rows,
@@ -42,6 +43,7 @@ SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@]|:(?=//)|(?<=www)\.|^[-+=])"
 COMMAND: Final = re.compile(r"\\`([a-z -]+)\\`")
 # Comments on a pull request have a limit; differences.ndjson and the JSON report have every row.
 KEYS: Final = 20
+CAUSES: Final = 50
 TENANTS: Final = 200
 RIGHT: Final = {
     *SPEED_COLUMNS[1:],
@@ -86,11 +88,9 @@ def _lines(report: ParityReport) -> Iterator[str]:
         yield ""
     yield "**Next step:** " + COMMAND.sub(r"`\1`", escaped(report.next_step))
     yield ""
-    if report.warnings:
-        yield from (f"- Warning: {escaped(text)}" for text in report.warnings)
-        yield ""
     yield escaped(made_text(report))
     yield ""
+    yield from _causes(report)
     yield "## Checks"
     yield ""
     yield from table(
@@ -112,6 +112,25 @@ def _lines(report: ParityReport) -> Iterator[str]:
     yield "## What was compared"
     yield ""
     yield from table(("what", "which"), facts(report))
+    if report.warnings:
+        yield "## Warnings"
+        yield ""
+        yield from (f"- {escaped(text)}" for text in report.warnings)
+
+
+def _causes(report: ParityReport) -> Iterator[str]:
+    if not report.causes:
+        return
+    yield "## Causes"
+    yield ""
+    rows = [
+        (item.entity, f"{item.documents:,}", item.kind, item.reason, key_text(item.example), item.remedy)
+        for item in report.causes[:CAUSES]
+    ]
+    yield from table(("entity", "documents", "kind", "reason", "example", "solved by"), rows)
+    if len(report.causes) > CAUSES:
+        yield f"… and {len(report.causes) - CAUSES:,} more: see parity-report.json."
+        yield ""
 
 
 def _entities(report: ParityReport) -> Iterator[str]:
@@ -142,7 +161,7 @@ def _findings(report: ParityReport) -> Iterator[str]:
             continue
         yield f"## {escaped(entity.entity)}: {named_counts(entity.counts)}"
         yield ""
-        rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(entity)]
+        rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(report, entity)]
         yield from table(("kind", "field or place", "documents"), rows)
         lists = [(listed, listed.rows[:KEYS]) for listed in lists_of(entity)]
         keys = [(listed.kind, row.key, row.tenant, row.where) for listed, first in lists for row in first]

@@ -267,13 +267,13 @@ class Named(Frozen):
     """One document.
 
     Attributes:
-        key: its key; ``null`` if the stored value is not a key of the entity.
+        key: its key; a text is what is stored in its place, as extended JSON, ``null`` if that is unknown.
         tenant: its tenant.
         reason: why it cannot be read or copied, if so.
         cause: the same by name, as ``[[accept]]`` names it; ``null`` in reports of earlier releases.
     """
 
-    key: ReportKey | None
+    key: ReportKey | str | None
     tenant: str
     reason: str | None = None
     cause: str | None = None
@@ -367,6 +367,28 @@ class EntityReport(Frozen):
     undecodable: KeyList = KeyList()
     quarantined: KeyList = KeyList()
     fields: tuple[FieldReport, ...] = ()
+
+
+class CauseReport(Frozen):
+    """A reason for which documents of an entity are not copied or not proved, counted over all of them.
+
+    Attributes:
+        entity: its name.
+        kind: the outcome of these documents, such as ``quarantined`` or ``unproved``; ``conflict`` in a copy.
+        cause: the cause or the equivalence, as ``[[accept]]`` names it; empty for a difference.
+        reason: the reason, without stored values.
+        documents: the number of documents.
+        example: the key of one; a text is what is stored in place of a key, as extended JSON.
+        remedy: the rule of a job file, or the command, that solves it; empty if none does.
+    """
+
+    entity: str
+    kind: str
+    cause: str = ""
+    reason: str
+    documents: int
+    example: ReportKey | str | None = None
+    remedy: str = ""
 
 
 class FindingGroup(Frozen):
@@ -485,7 +507,9 @@ class ParityReport(Frozen):
         no_exceptions_required: ``--require-no-exceptions``.
         exceptions: what ``[[accept]]`` of the job file accepts, as far as it made a difference.
         reasons: a sentence for each check that failed or is inconclusive.
+        causes: why documents are not proved, counted over all of them, the most frequent first.
         warnings: what does not change the verdict.
+        speed_only: how many of them, the last ones, only say what makes reading slow.
         ignored: properties that were ignored on request.
         next_step: what to do next.
         documents_equal: number of equal documents.
@@ -519,7 +543,9 @@ class ParityReport(Frozen):
     no_exceptions_required: bool = False
     exceptions: tuple[ExceptionReport, ...] = ()
     reasons: tuple[str, ...]
+    causes: tuple[CauseReport, ...] = ()
     warnings: tuple[str, ...] = ()
+    speed_only: int = Field(default=0, ge=0)
     ignored: tuple[IgnoredReport, ...] = ()
     next_step: str
     documents_equal: int
@@ -549,7 +575,7 @@ class FindingLine(Frozen):
         entity: the entity.
         kind: the outcome, as in the counts of the report.
         tenant: its tenant.
-        key: its key; ``null`` if the stored value is not a key of the entity.
+        key: its key; a text is what is stored in its place, as extended JSON, ``null`` if that is unknown.
         paths: the first 20 places that differ or were normalised, without values.
         path_count: the number of all places.
         source_digest, target_digest: digests of the expected and the stored document; ``null`` if absent,
@@ -561,7 +587,7 @@ class FindingLine(Frozen):
     entity: str
     kind: Literal["missing", "extra", "different", "stale", "unproved", "undecodable", "quarantined"]
     tenant: str
-    key: ReportKey | None
+    key: ReportKey | str | None
     paths: tuple[str, ...]
     path_count: int
     source_digest: str | None

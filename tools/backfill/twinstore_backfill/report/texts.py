@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog.tenancy import shown
@@ -42,6 +43,8 @@ NOT_COMPARED: Final = "Fields that were not compared"
 NOT_COMPARED_NOTE: Final = "These documents are equal but for the fields that --ignore-field names."
 SPEED: Final = "lists take longer there than --max-ratio allows"
 SPEED_COLUMNS: Final = ("list", "source median", "source 95 %", "target median", "target 95 %")
+UNITS: Final = ((60, "minute", 3600), (3600, "hour", 86_400), (86_400, "day", inf))
+FIVES_FROM: Final = 12
 # A key may have any length; the files for programs hold it in full.
 LONGEST: Final = 160
 LONGEST_SENTENCE: Final = 600
@@ -152,6 +155,37 @@ def is_only_slow(checks: Iterable[Check]) -> bool:
 def number_of(count: int, noun: str) -> str:
     """Return a number with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def about(seconds: float) -> str:
+    """Return a duration that is only estimated, as exact as a person would say it."""
+    for unit, noun, next_unit in UNITS:
+        if seconds < unit / 2:
+            return "less than a minute"
+        count = _rounded(seconds / unit)
+        if count * unit < next_unit:
+            return f"about {number_of(count, noun)}"
+    raise OverflowError(seconds)
+
+
+def _rounded(number: float) -> int:
+    """Return a number of units: small ones as they are, larger ones in fives."""
+    return max(round(number), 1) if number < FIVES_FROM else 5 * round(number / 5)
+
+
+def between(low: int, high: int) -> str:
+    """Return bounds of a number that was estimated, with two digits each."""
+    if low == high:
+        return f"{low:,}"
+    return " to ".join(f"{float(f'{number:.1e}'):,.0f}" for number in (low, high))
+
+
+def folded_warnings(warnings: Sequence[str], speed_only: int) -> Iterator[str]:
+    """Yield what a terminal shows of warnings: those about speed, which are the last ones, as a number."""
+    others = warnings[: len(warnings) - speed_only]
+    yield from (f"Warning: {clipped(text, LONGEST_SENTENCE)}" for text in others)
+    if speed_only:
+        yield f"{number_of(speed_only, 'warning')} (speed only); --log-level info shows the cost of each."
 
 
 def _differences(report: ParityReport) -> str:
@@ -311,8 +345,10 @@ def _mode(report: ParityReport) -> str:
     return named.get(report.mode, report.mode)
 
 
-def key_text(key: Key | None) -> str:
-    """Return a key for people."""
+def key_text(key: Key | str | None) -> str:
+    """Return a key for people; a text is what is stored in its place."""
+    if isinstance(key, str):
+        return clipped(key)
     return clipped(" / ".join(map(str, key))) if key is not None else "(no usable key)"
 
 
@@ -372,7 +408,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 class Listed:
     """One row. ``owner`` is the label of its tenant, ``where`` is for people."""
 
-    named: Key | None
+    named: Key | str | None
     owner: str
     where: str
 
@@ -416,21 +452,26 @@ def lists_of(entity: EntityReport) -> Iterator[KindList]:
             yield KindList(kind, count, rows)
 
 
-def summary_rows(entity: EntityReport) -> list[tuple[str, str, int]]:
+def summary_rows(report: ParityReport, entity: EntityReport) -> list[tuple[str, str, int]]:
     """Return kind, place and number of documents: a thousand that differ in one field are one row."""
     rows: list[tuple[str, str, int]] = []
     for listed in lists_of(entity):
         kind = listed.kind
         fields = [(kind, item.path, item.documents) for item in entity.fields if item.kind == kind]
-        rows += fields or [(kind, where, count) for where, count in _reasons(listed).items()]
+        counted = [
+            (kind, _meaning(kind, item.reason), item.documents)
+            for item in report.causes
+            if item.entity == entity.entity and item.kind == kind
+        ]
+        # A report of an earlier release has no causes.
+        rows += fields or counted or [(kind, MEANINGS.get(kind, ""), listed.count)]
     return rows
 
 
-def _reasons(listed: KindList) -> Mapping[str, int]:
-    """Return how many rows there are for each reason, where all of them are listed."""
-    if len(listed.rows) < listed.count:
-        return {MEANINGS.get(listed.kind, ""): listed.count}
-    return Counter(row.where for row in listed.rows)
+def _meaning(kind: str, reason: str | None) -> str:
+    """Return what is the matter with rows of a kind, and why."""
+    meaning = MEANINGS.get(kind, "")
+    return meaning if reason in {None, "", meaning} else clipped(f"{meaning}: {reason}", LONGEST_SENTENCE)
 
 
 def named_counts(counts: Counts) -> str:
@@ -446,9 +487,7 @@ def more_rows(count: int, shown: Sequence[object]) -> str:
 
 
 def _named(kind: str, item: Named) -> Listed:
-    meaning = MEANINGS[kind]
-    text = meaning if item.reason is None else f"{meaning}: {item.reason}"
-    return Listed(item.key, item.tenant, clipped(text, LONGEST_SENTENCE))
+    return Listed(item.key, item.tenant, _meaning(kind, item.reason))
 
 
 def _differing(kind: str, item: Differing) -> Listed:

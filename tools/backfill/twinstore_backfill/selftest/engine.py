@@ -672,7 +672,8 @@ def evaluate(
     """Return what is wrong with how each corruption was named, and what was named and not planted."""
     named: defaultdict[tuple[str, str, Key | None], list[Line]] = defaultdict(list)
     for line in lines:
-        key = None if line["key"] is None else tuple(line["key"])
+        # A text is what is stored in place of a key.
+        key = tuple(line["key"]) if isinstance(line["key"], list) else None
         named[line["entity"], line["kind"], key].append(line)
     evaluated: list[tuple[AppliedCorruption, str]] = []
     for item in planted:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Final
 from twinstore_backfill.report.model import ExceptionReport
 from twinstore_backfill.rules.kinds import Group, acceptable
 from twinstore_backfill.rules.model import ANY
+from twinstore_backfill.verify.findings import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.causes import Cause
+    from twinstore_backfill.report.model import CauseReport
     from twinstore_backfill.rules.model import AcceptRule, JobRules
     from twinstore_backfill.verify.expected import Change
 
@@ -105,6 +107,16 @@ class Accepted:
     def holds(self, rule: AcceptRule) -> bool:
         """Whether a rule has not met more rows than it accepts."""
         return rule.most is None or self.rows.get(rule.number, 0) <= rule.most
+
+    def without(self, causes: Iterable[CauseReport]) -> tuple[CauseReport, ...]:
+        """Return causes without those of quarantined rows that are accepted."""
+        held = [rule for rule in self.rules if rule.number in self.of_quarantine]
+        return tuple(
+            item
+            for item in causes
+            if item.kind != FindingKind.QUARANTINED
+            or not any(rule.what == item.cause and rule.entity in {ANY, item.entity} for rule in held)
+        )
 
     def reports(self) -> tuple[ExceptionReport, ...]:
         """Return the rules that hold and have met rows, as reports list them."""

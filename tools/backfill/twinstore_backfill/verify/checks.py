@@ -16,9 +16,9 @@ from twinstore.errors import ConfigurationError
 from twinstore.plugins.entry_points import did_you_mean
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, SubsetReport
-from twinstore_backfill.report.texts import NO_ROW, is_only_slow, number_of
+from twinstore_backfill.report.texts import NO_ROW, clipped, is_only_slow, number_of
 from twinstore_backfill.rules.model import DropRule, path_text
-from twinstore_backfill.verify.findings import UNREADABLE_TARGET
+from twinstore_backfill.verify.findings import UNREADABLE_TARGET, FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from twinstore.plugins.checks import SmokeTest
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.progress.record import Progress
-    from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport, Verdict
+    from twinstore_backfill.report.model import (
+        CauseReport,
+        Differing,
+        EntityReport,
+        Result,
+        TenantReport,
+        Verdict,
+    )
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.context import VerifyContext
     from twinstore_backfill.verify.lists import AnyStorage, ListFinding, ListResult
@@ -379,14 +386,16 @@ def next_step(
     options: VerifyOptions,
     context: VerifyContext,
     checks: Sequence[Check],
+    *,
     append_only: Sequence[str] = (),
+    causes: Sequence[CauseReport] = (),
 ) -> str:
     """Say what to do now; ``append_only`` are the entities of that kind with rows that are wrong."""
     match verdict:
         case "FAIL":
             return f"{_after_failure(options, checks)}{_append_only(append_only)}"
         case "INCONCLUSIVE":
-            return "Resolve what the reasons list, then verify again in full."
+            return _after_gaps(checks, causes)
         case "PARTIAL" if options.only is not None:
             asked = options.entities or options.only.counts
             if not any(options.only.counts.get(name) for name in asked):
@@ -406,6 +415,28 @@ def _after_failure(options: VerifyOptions, checks: Sequence[Check]) -> str:
     return (
         "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson names "
         "and, with `--delete-extra`, removes those that the source does not have. Then verify again in full."
+    )
+
+
+# Of the causes of open rows; the table has all of them.
+LARGEST: Final = 3
+
+
+def _after_gaps(checks: Sequence[Check], causes: Sequence[CauseReport]) -> str:
+    """Name the causes, or where no row is open, the checks."""
+    if not causes:
+        named = ", ".join(f"{item.id} ({item.title})" for item in checks if item.result == "inconclusive")
+        return f"Resolve what {named} found, then verify again in full."
+    largest = "; ".join(
+        f"{item.documents:,} of {item.entity}: {clipped(item.reason)}" for item in causes[:LARGEST]
+    )
+    refused = any(item.kind == FindingKind.QUARANTINED for item in causes)
+    command = (
+        "; `twinstore backfill quarantine list` names the documents that a copy refused" if refused else ""
+    )
+    return (
+        f"{number_of(len(causes), 'cause')} to solve, the largest first: {largest}. Put the rules of the "
+        f"table of causes into the job file and copy again{command}. Then verify again in full."
     )
 
 

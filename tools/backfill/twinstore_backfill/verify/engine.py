@@ -27,6 +27,7 @@ from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
+from twinstore_backfill.reasons import Reasons
 from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.report.model import (
     EXITS,
@@ -42,6 +43,7 @@ from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.rules.checking import check_rules
 from twinstore_backfill.rules.model import ANY, DropRule
 from twinstore_backfill.stores import (
+    NOTHING_LACKED,
     inspect_source,
     left_out_counts,
     left_out_entities,
@@ -112,13 +114,14 @@ if TYPE_CHECKING:
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import EntityReport, QueryTimes
-    from twinstore_backfill.stores import Store
+    from twinstore_backfill.stores import SourceState, Store
     from twinstore_backfill.verify.options import RowSelection, VerifyOptions
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
 # Of rows that are read whole to sort them, in the size of the largest.
 WHOLE_BYTES: Final = 64 * 1024 * 1024
+ONE_BY_ONE: Final = "a range with a row that is not stored as a copy stores it is compared row by row"
 READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 
 
@@ -169,7 +172,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         options.rules,
         state.slow,
     )
-    run = Verification(context, options, progress, stop, state.warnings, write)
+    run = Verification(context, options, progress, stop, state, write)
     try:
         with tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):
             only = options.only
@@ -190,16 +193,18 @@ class Verification:
         options: VerifyOptions,
         progress: Progress,
         stop: StopSwitch,
-        warnings: tuple[str, ...] = (),
+        state: SourceState = NOTHING_LACKED,
         write: Callable[[Iterable[bytes]], object] = list,
     ) -> None:
-        """Take both sides, the options, the progress, the remarks about the source, and the lines."""
+        """Take both sides, the options, the progress, the state of the source, and the lines."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
-        self._warnings = direction_warnings(options, context) + warnings
+        self._warnings = direction_warnings(options, context) + state.remarks
+        self._costs = state.costs
         self._write = write
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
         self.checks: list[Check] = []
+        self._reasons = Reasons()
         self._largest = 0
         self._read = 0
         self._shares = Shares()
@@ -325,6 +330,8 @@ class Verification:
             self._progress.count(DOCUMENTS, result.outcomes())
         self._write_moves(findings)
         self._progress.finish(self._part)
+        for found in findings.values():
+            self._reasons.merge(found.reasons)
         accepted = Accepted.of(self._options.rules, [found.accepted for found in findings.values()])
         self._accepted, of_quarantine = accepted, accepted.of_quarantine
         self._entities = [
@@ -412,6 +419,7 @@ class Verification:
         code = EXITS[verdict]
         if refused and code is Exit.OK:
             code = Exit.INCONCLUSIVE
+        causes = self._accepted.without(self._reasons.reports(entities))
         return ParityReport(
             envelope=Envelope(
                 generated_at=json_text.format_timestamp(datetime.now(UTC)),
@@ -419,7 +427,7 @@ class Verification:
                 as_of=json_text.format_timestamp(as_of),
                 seconds=round(seconds, 3),
                 benchmark=self._times,
-                fast_path=fast_path_report(shares.rows + shares.expired, self._read),
+                fast_path=fast_path_report(shares.rows + shares.expired, self._read, ONE_BY_ONE),
                 ranges=RangeShares(by_digests=shares.proved, row_by_row=shares.compared)
                 if mode(options) == "full"
                 else None,
@@ -445,9 +453,13 @@ class Verification:
             no_exceptions_required=options.require_no_exceptions,
             exceptions=self._accepted.reports(),
             reasons=reasons(self.checks),
-            warnings=self._warnings,
+            causes=causes,
+            warnings=self._warnings + self._costs,
+            speed_only=len(self._costs),
             ignored=ignored_reports(options),
-            next_step=next_step(verdict, options, self._context, self.checks, append_only),
+            next_step=next_step(
+                verdict, options, self._context, self.checks, append_only=append_only, causes=causes
+            ),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=approval(options),
             checks=tuple(self.checks),

@@ -17,6 +17,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ConfigurationError, MigrationError
+from twinstore_backfill.reasons import Reasons
 from twinstore_backfill.stores import has_ledger
 from twinstore_backfill.verify.set_digest import Digest, document_digest
 
@@ -58,12 +59,18 @@ class FindingKind(StrEnum):
     QUARANTINED = "quarantined"
 
 
+# Of which a row has one reason; of the others each place that differs is one.
+OF_ROW: Final = frozenset(FindingKind) - {FindingKind.DIFFERENT, FindingKind.UNPROVED}
+SIDES: Final = {FindingKind.MISSING: "in source only", FindingKind.EXTRA: "in target only"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFinding:
     """One row that is worth naming; never any of its values.
 
     Attributes:
         key: ``None`` where what is stored is not a key of the entity.
+        stored_key: what is stored in its place, if the store can say so.
         tenant: the label of its owner.
         paths: the first places at which the two sides differ, each with the values described in words.
         path_count: how many places there are.
@@ -81,10 +88,17 @@ class RowFinding:
     target_digest: str | None = None
     reason: str | None = None
     cause: str | None = None
+    stored_key: str | None = None
+
+    @property
+    def named(self) -> Key | str | None:
+        """The key, or what is stored in its place."""
+        return self.stored_key if self.key is None else self.key
 
     def line(self, entity: str) -> bytes:
         """Return the finding as a line of JSON in ASCII, which holds every key."""
-        values = {"entity": entity, **asdict(self)}
+        values = {"entity": entity, **asdict(self), "key": self.named}
+        del values["stored_key"]
         return f"{json.dumps(values, separators=(',', ':'))}\n".encode()
 
 
@@ -106,12 +120,14 @@ class Findings:
         first: the first ones of each kind.
         counts: how many there are of each kind.
         fields: by kind and field, in how many rows it differs.
+        reasons: how many rows there are for each reason, and of what differs for each field.
         lines: every finding, as a line.
     """
 
     first: dict[FindingKind, list[RowFinding]] = field(default_factory=dict[FindingKind, list[RowFinding]])
     counts: Counter[FindingKind] = field(default_factory=Counter[FindingKind])
     fields: Counter[tuple[FindingKind, str]] = field(default_factory=Counter[tuple[FindingKind, str]])
+    reasons: Reasons = field(default_factory=Reasons)
     lines: list[bytes] = field(default_factory=list[bytes])
 
     def add(self, entity: str, finding: RowFinding) -> None:
@@ -120,12 +136,16 @@ class Findings:
         first = self.first.setdefault(finding.kind, [])
         if len(first) < LISTED:
             first.append(finding)
-        self._count_fields((finding.kind, name) for name in {field_of(path) for path in finding.paths})
+        names = sorted({field_of(path) for path in finding.paths})
+        self._count_fields((finding.kind, name) for name in names)
+        for reason in [finding.reason or SIDES.get(finding.kind, "")] if finding.kind in OF_ROW else names:
+            self.reasons.add(entity, finding.kind.value, reason, finding.named)
         self.lines.append(finding.line(entity))
 
     def merge(self, other: Findings) -> None:
         """Add later results in order; the lines stay with the object that wrote them."""
         self.counts.update(other.counts)
+        self.reasons.merge(other.reasons)
         for kind, found in other.first.items():
             first = self.first.setdefault(kind, [])
             first.extend(found[: LISTED - len(first)])
@@ -260,10 +280,10 @@ class QuarantineLookup:
         self._source, self._target = source, target
 
     def __call__(self, entity: Entity, keys: Sequence[Key]) -> Mapping[Key, str]:
-        """Return by key why a copy has the rows of some keys of the source in quarantine."""
+        """Return why those of some keys of the source are not copied whose rows a copy has in quarantine."""
         found: dict[Key, str] = {}
         for job in self._jobs:
-            found |= self._target.ledger.quarantined_reasons(job, entity.name, keys)
+            found |= self._target.ledger.quarantine_reasons(job, entity.name, keys)
         return found
 
     @cached_property

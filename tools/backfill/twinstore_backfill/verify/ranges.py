@@ -191,12 +191,12 @@ class RowComparison:
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
         if self._row_filter(row):
-            self._quarantined(row.key, row.label, row.error or no_key(self._work.entity))
+            self._refused(row, row.error or no_key(self._work.entity))
 
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
         if self._row_filter(row):
-            self._quarantined(row.key, row.label, row.error or REPEATED)
+            self._refused(row, row.error or REPEATED)
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
@@ -341,7 +341,7 @@ class RowComparison:
         expected = self._expectation.of(row)
         # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if isinstance(expected, Refused):
-            self._quarantined(row.key, row.label, expected.reason)
+            self._refused(row, expected.reason)
             return
         digest, number = document_digest(expected.content), document_number(expected.content)
         finding = RowFinding(kind=FindingKind.MISSING, key=row.key, tenant=row.label, source_digest=digest)
@@ -356,7 +356,7 @@ class RowComparison:
         for finding, number in self._missing:
             reason = None if finding.key is None else kept.get(finding.key)
             if reason is not None:
-                self._quarantined(finding.key, finding.tenant, reason)
+                self._quarantined(finding, reason)
             else:
                 self.result.tenants[finding.tenant].source.add(number)
                 self._record(finding)
@@ -365,16 +365,36 @@ class RowComparison:
     def _only_target(self, row: ScanRow) -> None:
         self.result.tenants[row.label].target.add(document_number(row.content))
         digest = document_digest(row.content)
-        self._record(RowFinding(kind=FindingKind.EXTRA, key=row.key, tenant=row.label, target_digest=digest))
+        self._record(
+            RowFinding(
+                kind=FindingKind.EXTRA,
+                key=row.key,
+                tenant=row.label,
+                target_digest=digest,
+                stored_key=row.stored_key,
+            )
+        )
 
-    def _quarantined(self, key: Key | None, tenant: str, reason: str) -> None:
+    def _refused(self, row: ScanRow, reason: str) -> None:
+        finding = RowFinding(
+            kind=FindingKind.QUARANTINED, key=row.key, tenant=row.label, stored_key=row.stored_key
+        )
+        self._quarantined(finding, reason)
+
+    def _quarantined(self, finding: RowFinding, reason: str) -> None:
         """Count a row that no copy takes; its cause may be accepted."""
         cause = cause_of(self._work.entity, reason)
         accepted = self._acceptance.cause(cause)
         if accepted is not None:
-            self.result.tenants[tenant].accepted[accepted] += 1
+            self.result.tenants[finding.tenant].accepted[accepted] += 1
         self._record(
-            RowFinding(kind=FindingKind.QUARANTINED, key=key, tenant=tenant, reason=reason, cause=str(cause))
+            replace(
+                finding,
+                kind=FindingKind.QUARANTINED,
+                source_digest=None,
+                reason=reason,
+                cause=str(cause),
+            )
         )
 
     def _record(self, finding: RowFinding) -> None:

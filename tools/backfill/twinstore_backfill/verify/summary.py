@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from twinstore.catalog.entity import Entity
+    from twinstore_backfill.reasons import Reasons
     from twinstore_backfill.verify.findings import Findings
     from twinstore_backfill.verify.ranges import RowCounts
 
@@ -80,6 +81,11 @@ class EntityFindings:
     def equivalences(self) -> Counter[str]:
         """How many documents needed each equivalence."""
         return sum((tenant.equivalences for tenant in self._whole.tenants.values()), Counter[str]())
+
+    @property
+    def reasons(self) -> Reasons:
+        """Why documents are not proved."""
+        return self._whole.findings.reasons
 
     @property
     def ignored(self) -> int:
@@ -171,7 +177,7 @@ def _digest(digest: Digest) -> SideDigest:
 
 def _keys(found: Findings, kind: FindingKind) -> KeyList:
     shown = tuple(
-        Named(key=item.key, tenant=item.tenant, reason=item.reason, cause=item.cause)
+        Named(key=item.named, tenant=item.tenant, reason=item.reason, cause=item.cause)
         for item in found.of(kind)
     )
     return KeyList(count=found.counts[kind], shown=shown)
