@@ -123,11 +123,11 @@ def remedy_of(entity: Entity, kind: str, cause: str, reason: str, rows: int) -> 
         return _for_equivalence(entity, reason)
     if kind not in REFUSED:
         return ""
-    return _rule_for(entity, cause, reason) or _accepted(cause, entity.name, rows)
+    return _rule_for(entity, cause, reason) or _accepted(cause, "entity", entity.name, rows)
 
 
-def _accepted(cause: str, path: str, most: int | None = None) -> str:
-    return _rule("accept", {"kind": cause, "path": path, "most": most, "reason": "…", "approved-by": "…"})
+def _accepted(kind: str, place: str, name: str, most: int | None = None) -> str:
+    return _rule("accept", {"kind": kind, place: name, "most": most, "reason": "…", "approved-by": "…"})
 
 
 def _for_equivalence(entity: Entity, reason: str) -> str:
@@ -137,7 +137,7 @@ def _for_equivalence(entity: Entity, reason: str) -> str:
     path = _path(entity, MEMBER.sub("", found["path"]))
     if found["kind"] == "whitespace":
         return _rule("trim", {"path": path, "reason": "…"})
-    return _accepted(found["kind"], path)
+    return _accepted(found["kind"], "path", path)
 
 
 def _rule_for(entity: Entity, cause: str, reason: str) -> str:

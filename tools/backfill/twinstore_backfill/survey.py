@@ -19,9 +19,9 @@ from twinstore.catalog.keys import KeyRange
 from twinstore_backfill.copy.dry_run import FirstLines
 from twinstore_backfill.copy.duplicates import UniqueValues
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
-from twinstore_backfill.ignored import of_entity
 from twinstore_backfill.reasons import NORMALISED, QUARANTINED, UNPROVED
 from twinstore_backfill.retention import cutoff, expiry_test, is_expired
+from twinstore_backfill.rules.model import DropRule
 from twinstore_backfill.verify.expected import Expected, RowExpectation, is_harmless, queried_fields
 from twinstore_backfill.verify.findings import field_of
 
@@ -138,7 +138,7 @@ class Surveyor:
 
     def _normalisations(self, entity: Entity, rows: Iterator[ScanRow]) -> None:
         """Count the values that a copy writes in another form, by place and kind."""
-        expectation = RowExpectation(entity, of_entity(self._options.ignored, entity))
+        expectation = RowExpectation(entity, tuple(self._options.rules.of(entity, DropRule)))
         limit, queried = cutoff(entity, self._retention, self._as_of), queried_fields(entity)
         for row in rows:
             expected = None if is_expired(entity, row, limit) else expectation.of(row)
