@@ -440,7 +440,7 @@ class Ledger(RangeLedger):
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return (row.model for row in rows)
 
-    def quarantine_reasons(self, job_id: str, entity: str, keys: Sequence[Key]) -> dict[Key, str]:
+    def quarantined_reasons(self, job_id: str, entity: str, keys: Sequence[Key]) -> dict[Key, str]:
         """Return by key why a job has the documents of some keys in quarantine."""
         wanted = {key_json(key): key for key in keys}
         names = tuple(text for text in wanted if text is not None)

@@ -138,7 +138,7 @@ class Surveyor:
 
     def _normalisations(self, entity: Entity, rows: Iterator[ScanRow]) -> None:
         """Count the values that a copy writes in another form, by place and kind."""
-        expectation = RowExpectation(entity, tuple(self._options.rules.of(entity, DropRule)))
+        expectation = RowExpectation(entity, self._options.rules.of(entity, DropRule))
         limit, queried = cutoff(entity, self._retention, self._as_of), queried_fields(entity)
         for row in rows:
             expected = None if is_expired(entity, row, limit) else expectation.of(row)

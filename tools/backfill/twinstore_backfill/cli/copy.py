@@ -18,6 +18,7 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     TargetSide,
+    Title,
     instant_option,
     rules_option,
 )
@@ -81,6 +82,7 @@ def copy(
     execute: Execute = False,
     extra: DeleteExtra = False,
     ignore_unknown: IgnoreUnknown = None,
+    title: Title = "",
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
@@ -110,6 +112,7 @@ def copy(
             out=out,
             rules=rules_option(sides.context, ignore_unknown),
             subset=rows.subset,
+            title=title,
         )
         progress_output = shown.progress_output("copy")
         code = copy_and_report(sides.opened(name), options, shown.output, stop, progress_output, extra=extra)

@@ -37,7 +37,7 @@ from twinstore_backfill.process.memory import cache_batch_memory
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.failures import Failure, report_failures
 from twinstore_backfill.report.model import CauseReport
-from twinstore_backfill.report.texts import about, number_of
+from twinstore_backfill.report.texts import about, clipped, number_of
 from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
 
@@ -117,6 +117,8 @@ def copy_texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         counts = result.totals.of(entity.name)
         rows.append((entity.name, *(counts[name] for name in COLUMNS)))
     columns = COLUMNS if result.executed else DRY_COLUMNS
+    if result.title:
+        yield clipped(result.title)
     yield from warning_texts(result.warnings, result.speed_only)
     yield table(("entity", *columns), rows)
     yield from left_out_texts(result.left_out)

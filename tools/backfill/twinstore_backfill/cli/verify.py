@@ -20,6 +20,7 @@ from twinstore_backfill.cli.options import (
     OutputOptions,
     RowOptions,
     Sides,
+    Title,
     drivers,
     instant_option,
     side_settings,
@@ -120,6 +121,7 @@ def verify(
     benchmark: Benchmark = False,
     max_ratio: MaxRatio = None,
     ignored: Ignored,
+    title: Title = "",
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
@@ -132,13 +134,15 @@ def verify(
         source_name,
         switch_of,
     )
-    from twinstore_backfill.report.writing import report_directory
+    from twinstore_backfill.report.trend import earlier_report, with_trend
+    from twinstore_backfill.report.writing import REPORT_FILES, report_directory
     from twinstore_backfill.stores import open_store
     from twinstore_backfill.verify.checks import read_groups
     from twinstore_backfill.verify.engine import run_start_clean
     from twinstore_backfill.verify.options import VerifyOptions
 
     # From here on, so that the files of --out agree with the exit code at every moment.
+    earlier = None if out is None else earlier_report(out / REPORT_FILES[0])
     with report_directory(out), stop_on_signals() as stop:
         on_finish(finish, out)
         approval = approval_option(reason, approved_by, start_clean=start_clean)
@@ -163,6 +167,7 @@ def verify(
             rules=ignored.rules(sides.context),
             ignored_fields=ignored.fields(sides.context),
             subset=rows.subset,
+            title=title,
         )
         if approval is not None:
             with open_store(name, sides.target, side_settings(sides.common, sides.target_config)) as store:
@@ -171,7 +176,7 @@ def verify(
             require_source(sides.source)
             progress_output = shown.progress_output("verify")
             report = run_and_write(sides.opened(name), options, out, stop, progress_output)
-        conclude(report, out, shown.output)
+        conclude(with_trend(report, earlier), out, shown.output)
     raise typer.Exit(report.exit_code)
 
 

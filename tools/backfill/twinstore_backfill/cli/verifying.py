@@ -130,8 +130,10 @@ def switch_of(settings: Settings, module: str) -> str | None:
 
 def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     """Return what a terminal shows of a report: the verdict first, and what to do last."""
-    yield toned(f"{report.verdict}: {_sentence(_result(report))}", report.verdict)
+    title = f" ({clipped(report.title)})" if report.title else ""
+    yield toned(f"{report.verdict}{title}: {_sentence(_result(report))}", report.verdict)
     yield from _decisions(report)
+    yield from cause_texts(report.open_causes, JSON_REPORT)
     yield from _entities(report)
     checks = [
         (clipped(check.id), clipped(check.title), check.result, _sentence(check.summary))
@@ -167,7 +169,6 @@ def _decisions(report: ParityReport) -> Iterator[RenderableType]:
     if rows := exception_rows(report):
         yield table(EXCEPTION_COLUMNS, rows, f"{EXCEPTIONS}: {report.approved_exceptions:,}")
     yield from (f"- {_sentence(reason)}" for reason in report.reasons)
-    yield from cause_texts(report.causes, JSON_REPORT)
     yield from warning_texts(report.warnings, report.speed_only)
 
 

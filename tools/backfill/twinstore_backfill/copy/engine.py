@@ -118,7 +118,7 @@ def run_copy(
         else:
             dry = DryRun(source, target, options, progress, stop)
             result = preflight(partial(dry.run, entities, as_of, started))
-    result = replace(result, warnings=state.warnings, speed_only=len(state.costs))
+    result = replace(result, warnings=state.warnings, speed_only=len(state.costs), title=options.title)
     if out is not None:
         write_atomic(out / REPORT_FILE, json_text(report_document(result)))
     return result

@@ -87,7 +87,7 @@ class SourceRows:
         if program.exact_retention or entity.local_keys:
             return "its description decides about each row"
         if any(len(rule.path) > 1 for rule in self.rules.of(entity, DropRule)):
-            return "a property inside another is dropped"
+            return "a property inside another is ignored"
         return "rows are selected by their date" if self.subset.by_time and entity.dated is not None else ""
 
     def why_exact(self, entities: Iterable[Entity]) -> str:

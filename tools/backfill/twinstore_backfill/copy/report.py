@@ -262,6 +262,7 @@ class CopyReport(Frozen):
         format: the format of this file.
         envelope: the values that differ between two copies of the same data.
         tool: the program.
+        title: ``--title``, the name of the migration.
         settings: the options that make two runs the same job; empty in a dry run.
         source, target: both sides.
         warnings: what does not change the result.
@@ -290,6 +291,7 @@ class CopyReport(Frozen):
     format: Literal["twinstore.backfill-report@1"]
     envelope: CopyEnvelope
     tool: Tool
+    title: str = ""
     settings: dict[str, str]
     source: SideReport
     target: SideReport
@@ -435,6 +437,7 @@ class CopyResult:
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: Sequence[str] = ()
     speed_only: int = 0
+    title: str = ""
     quarantine: Sequence[Mapping[str, object]] = ()
     conflicts: Sequence[Mapping[str, object]] = ()
     failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
@@ -486,6 +489,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "format": FORMAT,
         "envelope": _envelope(result),
         "tool": tool_identity(),
+        "title": result.title,
         "settings": dict(result.settings),
         "source": result.source.described(),
         "target": result.target.described(),

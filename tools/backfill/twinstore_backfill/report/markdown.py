@@ -75,7 +75,7 @@ def markdown_failure(failure: Failure) -> str:
 
 
 def _lines(report: ParityReport) -> Iterator[str]:
-    yield f"# {escaped(report.verdict)}: parity of {escaped(report.module)}"
+    yield f"# {escaped(report.verdict)}: {escaped(report.title) or f'parity of {escaped(report.module)}'}"
     yield ""
     yield escaped(headline(report))
     yield ""
@@ -119,17 +119,18 @@ def _lines(report: ParityReport) -> Iterator[str]:
 
 
 def _causes(report: ParityReport) -> Iterator[str]:
-    if not report.causes:
+    causes = report.open_causes
+    if not causes:
         return
     yield "## Causes"
     yield ""
     rows = [
         (item.entity, f"{item.documents:,}", item.kind, item.reason, key_text(item.example), item.remedy)
-        for item in report.causes[:CAUSES]
+        for item in causes[:CAUSES]
     ]
     yield from table(("entity", "documents", "kind", "reason", "example", "solved by"), rows)
-    if len(report.causes) > CAUSES:
-        yield f"… and {len(report.causes) - CAUSES:,} more: see parity-report.json."
+    if len(causes) > CAUSES:
+        yield f"… and {len(causes) - CAUSES:,} more: see parity-report.json."
         yield ""
 
 

@@ -67,6 +67,31 @@ class RangeShares(Frozen):
     row_by_row: int = Field(default=0, ge=0)
 
 
+class TrendPoint(Frozen):
+    """The numbers of documents of an earlier report of the same directory.
+
+    Attributes:
+        generated_at: when it was made.
+        verdict: its verdict.
+        proved: equal, without approved exceptions.
+        approved: accepted with a reason.
+        open: on the target, and different or not proved.
+        refused: not copied, or not readable.
+    """
+
+    generated_at: str
+    verdict: str
+    proved: int
+    approved: int
+    open: int
+    refused: int
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """The numbers, in the order in which reports show them."""
+        return self.proved, self.approved, self.open, self.refused
+
+
 class Envelope(Frozen):
     """The only values that differ between two verifications of the same data.
 
@@ -79,6 +104,7 @@ class Envelope(Frozen):
         fast_path: share of the rows that the fast path proved; ``null`` only in reports of earlier releases.
         ranges: how the ranges of keys were compared; ``null`` unless ``mode`` is ``full``.
         without_digests: by entity, why its rows were compared one by one, without digests.
+        trend: the last 20 reports about the same that ``--out`` held before, the first one first.
     """
 
     generated_at: str
@@ -89,6 +115,7 @@ class Envelope(Frozen):
     fast_path: FastPathReport | None = None
     ranges: RangeShares | None = None
     without_digests: dict[str, str] = Field(default_factory=dict)
+    trend: tuple[TrendPoint, ...] = ()
 
 
 class Tool(Frozen):
@@ -380,6 +407,7 @@ class CauseReport(Frozen):
         documents: the number of documents.
         example: the key of one; a text is what is stored in place of a key, as extended JSON.
         remedy: the rule of a job file, or the command, that solves it; empty if none does.
+        approved: whether a rule of the job accepts it.
     """
 
     entity: str
@@ -389,6 +417,7 @@ class CauseReport(Frozen):
     documents: int
     example: ReportKey | str | None = None
     remedy: str = ""
+    approved: bool = False
 
 
 class FindingGroup(Frozen):
@@ -492,6 +521,7 @@ class ParityReport(Frozen):
         envelope: the values that differ between two verifications of the same data.
         tool: the program.
         module: the module.
+        title: ``--title``, the name of the migration.
         mode: ``full``, a ``sample``, a ``recheck`` of reported rows, or ``start-clean``.
         seed, sample_size: ``--seed`` and ``--sample-size`` of a sample, ``null`` otherwise.
         as_of: ``--as-of``, ``null`` if it was not given.
@@ -525,6 +555,7 @@ class ParityReport(Frozen):
     envelope: Envelope
     tool: Tool
     module: str
+    title: str = ""
     mode: Literal["full", "sample", "recheck", "start-clean"]
     seed: int | None
     sample_size: int | None
@@ -555,6 +586,11 @@ class ParityReport(Frozen):
     equivalences: tuple[Equivalence, ...]
     entities: tuple[EntityReport, ...]
     left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def open_causes(self) -> tuple[CauseReport, ...]:
+        """The causes that no rule of the job accepts."""
+        return tuple(item for item in self.causes if not item.approved)
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

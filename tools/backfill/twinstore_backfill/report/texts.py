@@ -41,6 +41,8 @@ EXCEPTIONS: Final = "Approved exceptions"
 EXCEPTION_COLUMNS: Final = ("kind", "path", "documents", "reason", "approved by")
 NOT_COMPARED: Final = "Fields that were not compared"
 NOT_COMPARED_NOTE: Final = "These documents are equal but for the fields that --ignore-field names."
+# In the order of the bar.
+SHARES: Final = ("proved", "approved", "open", "refused")
 SPEED: Final = "lists take longer there than --max-ratio allows"
 SPEED_COLUMNS: Final = ("list", "source median", "source 95 %", "target median", "target 95 %")
 UNITS: Final = ((60, "minute", 3600), (3600, "hour", 86_400), (86_400, "day", inf))
@@ -214,6 +216,17 @@ def _failed_checks(report: ParityReport) -> str:
     return ", ".join(named)
 
 
+def shares_of(report: ParityReport) -> dict[str, int]:
+    """Return how many documents are proved, approved, open and refused."""
+    counts = [item.counts for item in report.entities]
+    return {
+        "proved": sum(item.equal - item.equal_approved for item in counts),
+        "approved": sum(item.approved for item in counts),
+        "open": sum(item.unproved + item.wrong for item in counts),
+        "refused": sum(item.quarantined - item.quarantined_approved + item.undecodable for item in counts),
+    }
+
+
 def expired_rows(report: ParityReport) -> tuple[int, int]:
     """Return how many rows of source and target retention has due for removal."""
     counts = [entity.counts for entity in report.entities]
@@ -271,8 +284,8 @@ def made_text(report: ParityReport) -> str:
     """Return when, where and how fast a report was made."""
     envelope = report.envelope
     made = (
-        f"Made {_instant(envelope.generated_at)} on {clipped(envelope.host)} in {envelope.seconds:,} s; "
-        f"retention judged as of {_instant(envelope.as_of)}{_fast_path(envelope)}."
+        f"Made {instant_text(envelope.generated_at)} on {clipped(envelope.host)} in {envelope.seconds:,} s; "
+        f"retention judged as of {instant_text(envelope.as_of)}{_fast_path(envelope)}."
     )
     return f"{made} {proved_text(report)}".strip()
 
@@ -306,7 +319,7 @@ def _fast_path(envelope: Envelope) -> str:
     return "" if envelope.fast_path is None else f"; {clipped(str(envelope.fast_path))}"
 
 
-def _instant(text: str) -> str:
+def instant_text(text: str) -> str:
     """Return an instant for people, which is written in the form for programs."""
     return INSTANT.sub(r"\1 \2 UTC", clipped(text))
 

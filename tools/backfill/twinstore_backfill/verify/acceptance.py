@@ -11,10 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from twinstore_backfill.reasons import QUARANTINED
 from twinstore_backfill.report.model import ExceptionReport
 from twinstore_backfill.rules.kinds import Group, acceptable
 from twinstore_backfill.rules.model import ANY
-from twinstore_backfill.verify.findings import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -100,6 +100,12 @@ class Accepted:
         """Return the rule that accepts a finding about an entity that no single row causes."""
         return next((rule for rule in self.rules if rule.what == kind and rule.entity in {ANY, entity}), None)
 
+    def approved(self, cause: CauseReport) -> CauseReport:
+        """Return a cause as a report has it, approved if a rule accepts all of its rows."""
+        rules = [rule for rule in self.rules if rule.what == cause.cause and self.holds(rule)]
+        accepted = any(is_of_quarantine(rule) and rule.entity in {ANY, cause.entity} for rule in rules)
+        return cause.model_copy(update={"approved": accepted and cause.kind == QUARANTINED})
+
     def with_rows(self, rule: AcceptRule, rows: int) -> Accepted:
         """Return the same with the rows that such a finding is about."""
         return replace(self, rows={**self.rows, rule.number: rows})
@@ -107,16 +113,6 @@ class Accepted:
     def holds(self, rule: AcceptRule) -> bool:
         """Whether a rule has not met more rows than it accepts."""
         return rule.most is None or self.rows.get(rule.number, 0) <= rule.most
-
-    def without(self, causes: Iterable[CauseReport]) -> tuple[CauseReport, ...]:
-        """Return causes without those of quarantined rows that are accepted."""
-        held = [rule for rule in self.rules if rule.number in self.of_quarantine]
-        return tuple(
-            item
-            for item in causes
-            if item.kind != FindingKind.QUARANTINED
-            or not any(rule.what == item.cause and rule.entity in {ANY, item.entity} for rule in held)
-        )
 
     def reports(self) -> tuple[ExceptionReport, ...]:
         """Return the rules that hold and have met rows, as reports list them."""

@@ -119,9 +119,9 @@ if TYPE_CHECKING:
 
 AnyTask = Task[RangeResult | ListResult]
 DOCUMENTS: Final = "documents"
+ONE_BY_ONE: Final = "a range with a row that is not stored as a copy stores it is compared row by row"
 # Of rows that are read whole to sort them, in the size of the largest.
 WHOLE_BYTES: Final = 64 * 1024 * 1024
-ONE_BY_ONE: Final = "a range with a row that is not stored as a copy stores it is compared row by row"
 READY: Final = frozenset({"PASS", "START-CLEAN (approved)"})
 
 
@@ -419,7 +419,7 @@ class Verification:
         code = EXITS[verdict]
         if refused and code is Exit.OK:
             code = Exit.INCONCLUSIVE
-        causes = self._accepted.without(self._reasons.reports(entities))
+        causes = tuple(map(self._accepted.approved, self._reasons.reports(entities)))
         return ParityReport(
             envelope=Envelope(
                 generated_at=json_text.format_timestamp(datetime.now(UTC)),
@@ -435,6 +435,7 @@ class Verification:
             ),
             tool=Tool(**tool_identity()),
             module=self._context.target.module,
+            title=options.title,
             mode=mode(options),
             seed=options.seed if self._sampled else None,
             sample_size=options.sample_size if self._sampled else None,
@@ -458,7 +459,12 @@ class Verification:
             speed_only=len(self._costs),
             ignored=ignored_reports(options),
             next_step=next_step(
-                verdict, options, self._context, self.checks, append_only=append_only, causes=causes
+                verdict,
+                options,
+                self._context,
+                self.checks,
+                append_only=append_only,
+                causes=[item for item in causes if not item.approved],
             ),
             documents_equal=sum(entity.counts.equal for entity in self._entities),
             approval=approval(options),

@@ -280,10 +280,10 @@ class QuarantineLookup:
         self._source, self._target = source, target
 
     def __call__(self, entity: Entity, keys: Sequence[Key]) -> Mapping[Key, str]:
-        """Return why those of some keys of the source are not copied whose rows a copy has in quarantine."""
+        """Return by key why a copy has the rows of some keys of the source in quarantine."""
         found: dict[Key, str] = {}
         for job in self._jobs:
-            found |= self._target.ledger.quarantine_reasons(job, entity.name, keys)
+            found |= self._target.ledger.quarantined_reasons(job, entity.name, keys)
         return found
 
     @cached_property

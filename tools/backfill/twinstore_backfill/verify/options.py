@@ -63,6 +63,7 @@ class VerifyOptions:
         ignored_fields: known fields that are not compared.
         rules: what the copy changed on the way, and what is accepted.
         subset: compare only a part of the rows.
+        title: the name of the migration, for the report.
         only: the rows to compare, ``None`` for all rows: a recheck.
         benchmark: also measure how long the lists take.
         max_ratio: how many times as long as on the source a list may take; ``None`` for any.
@@ -85,6 +86,7 @@ class VerifyOptions:
     ignored_fields: tuple[IgnoredPath, ...] = ()
     rules: JobRules = NO_RULES
     subset: Subset = EVERYTHING
+    title: str = ""
     only: RowSelection | None = None
     benchmark: bool = False
     max_ratio: float | None = None

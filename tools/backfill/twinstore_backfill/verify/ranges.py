@@ -191,12 +191,12 @@ class RowComparison:
     def source_without_key(self, row: ScanRow) -> None:
         """Count a row that no copy can carry."""
         if self._row_filter(row):
-            self._refused(row, row.error or no_key(self._work.entity))
+            self._quarantined(row, row.error or no_key(self._work.entity))
 
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
         if self._row_filter(row):
-            self._refused(row, row.error or REPEATED)
+            self._quarantined(row, row.error or REPEATED)
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
@@ -341,7 +341,7 @@ class RowComparison:
         expected = self._expectation.of(row)
         # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if isinstance(expected, Refused):
-            self._refused(row, expected.reason)
+            self._quarantined(row, expected.reason)
             return
         digest, number = document_digest(expected.content), document_number(expected.content)
         finding = RowFinding(kind=FindingKind.MISSING, key=row.key, tenant=row.label, source_digest=digest)
@@ -375,25 +375,21 @@ class RowComparison:
             )
         )
 
-    def _refused(self, row: ScanRow, reason: str) -> None:
-        finding = RowFinding(
-            kind=FindingKind.QUARANTINED, key=row.key, tenant=row.label, stored_key=row.stored_key
-        )
-        self._quarantined(finding, reason)
-
-    def _quarantined(self, finding: RowFinding, reason: str) -> None:
+    def _quarantined(self, row: ScanRow | RowFinding, reason: str) -> None:
         """Count a row that no copy takes; its cause may be accepted."""
+        label = row.tenant if isinstance(row, RowFinding) else row.label
         cause = cause_of(self._work.entity, reason)
         accepted = self._acceptance.cause(cause)
         if accepted is not None:
-            self.result.tenants[finding.tenant].accepted[accepted] += 1
+            self.result.tenants[label].accepted[accepted] += 1
         self._record(
-            replace(
-                finding,
+            RowFinding(
                 kind=FindingKind.QUARANTINED,
-                source_digest=None,
+                key=row.key,
+                tenant=label,
                 reason=reason,
                 cause=str(cause),
+                stored_key=row.stored_key,
             )
         )
 
