@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.support.copies import AS_OF, MemoryPair, fill, memory_pair
+from tests.support.copies import AS_OF, MemoryPair, fill, invoke, memory_pair
 from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.checks import TRIGGERS_OF_SCHEDULES
 from twinstore.scheduler.schedules import ScheduleQueryOptions
@@ -273,3 +273,46 @@ def test_a_terminal_shows_what_is_accepted_behind_the_verdict(
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "PASS: 56 documents equal. 4 approved exceptions."
     assert "agreed in the review" in "\n".join(lines[:8])
+
+
+JOB: Final = """
+[[accept]]
+kind = "text_timestamp"
+path = "runs.createdAt"
+reason = "the old service wrote texts"
+approved-by = "Ada"
+
+[[accept]]
+kind = "model:state"
+entity = "runs"
+most = 2
+reason = "two runs of 2019"
+approved-by = "Ada"
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [((), Exit.OK), (("--require-no-exceptions",), Exit.INCONCLUSIVE)]
+)
+def test_a_job_file_accepts_and_the_command_may_refuse_exceptions(
+    options: tuple[str, ...],
+    code: Exit,
+    pair: MemoryPair,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(JOB)
+    answer = invoke(
+        capsys, "backfill", "--job-file", job, "verify", *pair.sides, "--as-of", AS_OF.isoformat(), *options,
+        "--require-cutover-ready", "--format", "json",
+    )  # fmt: skip
+    assert (answer.code, answer.json["verdict"], answer.json["approved_exceptions"]) == (code, "PASS", 4)
+    assert answer.json["exceptions"][1] == {
+        "kind": "model:state",
+        "path": "runs",
+        "rows": 2,
+        "most": 2,
+        "reason": "two runs of 2019",
+        "approved_by": "Ada",
+    }

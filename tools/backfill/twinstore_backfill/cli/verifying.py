@@ -165,7 +165,7 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
 
 
 def _decisions(report: ParityReport) -> Iterator[RenderableType]:
-    """Return what is accepted, what leaves the proof open, and the warnings."""
+    """Yield what is accepted, what leaves the proof open, and the warnings."""
     if rows := exception_rows(report):
         yield table(EXCEPTION_COLUMNS, rows, f"{EXCEPTIONS}: {report.approved_exceptions:,}")
     yield from (f"- {_sentence(reason)}" for reason in report.reasons)
