@@ -21,7 +21,7 @@ from twinstore_backfill.cli.output import cause_texts, warning_texts
 from twinstore_backfill.copy import duplicates
 from twinstore_backfill.copy.duplicates import SortedRecords
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.status import plan_document
+from twinstore_backfill.plan import plan_document
 from twinstore_backfill.process.messages import Messages
 from twinstore_backfill.reasons import MOST, OTHER, Reasons
 from twinstore_backfill.report.fast_path import fast_path_report
