@@ -22,7 +22,15 @@ from twinstore.access.query import Query, key_order
 from twinstore.access.scope import UNBOUND
 from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.parts import VIEW, WriteCounts
-from twinstore.bulk.port import BulkPort, BulkView, Conflict, Inventory, RangeWriter, Rejected
+from twinstore.bulk.port import (
+    NO_PARENT,
+    BulkPort,
+    BulkView,
+    Conflict,
+    Inventory,
+    RangeWriter,
+    Rejected,
+)
 from twinstore.bulk.unique_moves import conflict_reason, unique_conflicts
 from twinstore.catalog.keys import KeyRange, can_bound
 from twinstore.catalog.tenancy import ALL_TENANTS, label_of
@@ -350,9 +358,11 @@ class DocumentWriter(RangeWriter):
             if self._overwrite:
                 self._waiting.append((record, held, row))
             else:
-                self._counts.rejected.append(Rejected(record, error.message))
-        except NotFoundError as error:
-            self._counts.rejected.append(Rejected(record, error.message))
+                obstacles = unique_conflicts(self._access, self._entity, [record]).values()
+                found = next((conflict_reason(self._entity, item) for item in obstacles), error.message)
+                self._counts.rejected.append(Rejected(record, found))
+        except NotFoundError:
+            self._counts.rejected.append(Rejected(record, NO_PARENT))
         else:
             self._count_written(held, row)
 

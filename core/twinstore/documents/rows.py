@@ -278,7 +278,7 @@ def record_of(row: DocumentRow, driver: str) -> Record:
     try:
         model = decode(row.entity, row, driver).model
     except DocumentDecodeError as error:
-        record.error, record.original = error.message, extended_json(row)
+        record.error, record.original = error.reason or error.message, extended_json(row)
         return record
     if (path := lossy_map(row.document, model)) is not None:
         record.error, record.original = lossy_map_reason(path), extended_json(row)

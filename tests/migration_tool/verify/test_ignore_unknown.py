@@ -13,8 +13,10 @@ from tests.support.copies import Answer, MemoryPair, fill, invoke, memory_pair
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.entities import KIT, NOTES, TICKETS
-from twinstore_backfill.ignored import check_ignored, ignored_paths, top_names
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.model import NO_RULES
+from twinstore_backfill.rules.reading import with_options
 from twinstore_memory.rows import store_unchecked, stored_rows
 
 if TYPE_CHECKING:
@@ -141,8 +143,8 @@ def test_nothing_that_a_model_keeps_can_be_dropped(path: str, problem: str, run:
 
 def test_an_entity_that_keeps_unknown_properties_has_none_to_drop() -> None:
     with pytest.raises(ValidationError, match=r"tickets keeps unknown properties, in extra"):
-        check_ignored(ignored_paths(["tickets._rev"], {}), KIT.entities)
-    for_all = ignored_paths(["*.__v2"], {})
-    check_ignored(for_all, KIT.entities)
-    assert top_names(for_all, TICKETS) == frozenset()
-    assert top_names(for_all, NOTES) == {"__v2"}
+        check_rules(with_options(NO_RULES, ["tickets._rev"]), KIT.entities)
+    for_all = with_options(NO_RULES, ["*.__v2"])
+    check_rules(for_all, KIT.entities)
+    assert for_all.dropped(TICKETS) == frozenset()
+    assert for_all.dropped(NOTES) == {"__v2"}

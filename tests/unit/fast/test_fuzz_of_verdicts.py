@@ -19,8 +19,7 @@ from tests.unit.fast.scanned import DIGESTED, NAMES, example_row
 from twinstore.bulk.rows import SECRET_BYTES, ScanRow
 from twinstore.catalog.keys import KeyRange
 from twinstore.fast import digests
-from twinstore_backfill.ignored import IgnoredPath, with_drops
-from twinstore_backfill.rules.model import NO_RULES, DropRule
+from twinstore_backfill.rules.model import DropRule, JobRules
 from twinstore_backfill.verify.expected import Expected, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.ranges import RangeComparison, RowComparison
@@ -63,9 +62,8 @@ class Verdicts:
             library, digest_form(entity, of_source=True, ignored=frozenset({IGNORED}))
         )
         self._validator = acceptance_check(library, entity, frozenset({IGNORED}))
-        rules = with_drops(NO_RULES, (IgnoredPath(entity.name, (IGNORED,), REASON),))
-        self._changed = CollectionScan.of(entity, verifier_changes(rules, [entity]))
-        self._drops = rules.of(entity, DropRule)
+        self._drops = (DropRule(number=1, line=1, entity=entity.name, path=(IGNORED,), reason=REASON),)
+        self._changed = CollectionScan.of(entity, verifier_changes(JobRules(self._drops), [entity]))
         self._expectation = RowExpectation(entity)
 
     def proved(self, raw: bytes) -> tuple[bytes, int] | None:

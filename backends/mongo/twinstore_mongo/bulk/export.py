@@ -47,7 +47,7 @@ from twinstore_mongo.mapping.key_order import (
     next_parts,
     order_of,
 )
-from twinstore_mongo.mapping.layout import ID, internal_names
+from twinstore_mongo.mapping.layout import ID, internal_names, problem_of_text_id, readable_id
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
 if TYPE_CHECKING:
@@ -347,11 +347,17 @@ class Exporter:
             ignored=len(document) < whole,
         )
         record.original = BsonOriginal(raw)
+        if record.key is None:
+            record.stored_key = readable_id(document)
+            if self.codec.has_text_id:
+                # Before the model, which would name another consequence of it.
+                record.error = problem_of_text_id(self.codec.entity, document)
+                return record
         self.codec.restore_maps(document)
         try:
             row = self.codec.decode(document, for_copy=True)
         except DocumentDecodeError as error:
-            record.error = reason_of(error)
+            record.error = error.reason or error.message
             return record
         if record.key is None:
             record.error = "its key is not a string"
@@ -414,12 +420,6 @@ def outside_index(codec: Codec[Any], within: KeyRange) -> list[Document]:
         return lists
     # A walk that begins at some key ends before the greatest of all values.
     return [*lists, {"$and": [{name: {"$type": "maxKey"}} for name in codec.key]}]
-
-
-def reason_of(error: DocumentDecodeError) -> str:
-    """Return why a document forms no model, without the frame of the message."""
-    _, _, reason = error.message.partition("cannot be read: ")
-    return reason.removesuffix(". Repair or quarantine the document.") or error.message
 
 
 def altered_parts(

@@ -87,10 +87,8 @@ def entity_inventory(
         indexes = list(connection.store.collection(name).list_indexes())
     return Inventory(
         entity=entity.name,
-        warnings=(
-            *warnings_of(connection, entity, indexes, place_of(entity, changes).key),
-            *removals_by_others(name, entity, indexes),
-        ),
+        warnings=tuple(warnings_of(connection, entity, indexes, place_of(entity, changes).key)),
+        remarks=tuple(removals_by_others(name, entity, indexes)),
         removed_after=removed_after(entity, indexes),
     )
 

@@ -58,6 +58,8 @@ from twinstore_mongo.mapping.layout import (
     joined_id,
     longs_of,
     problem_of_id,
+    problem_of_text_id,
+    readable_id,
     stored_names,
 )
 from twinstore_mongo.mapping.object_ids import ReplacedIds
@@ -299,9 +301,10 @@ class CollectionScan:
         """Return the row of a document."""
         key, expires = self.key_of(stored), self.form.expiry(stored)
         owner = self.owner_of(None if self.tenant is None else stored.get(self.tenant))
-        error = self.form.problem(stored, key) if self.form.key_in_id else None
+        error = self.form.problem(stored, key)
         content, beside = self.form.shown(stored, key, altered)
-        return ScanRow(key, owner, content, beside, expires, error=error)
+        shown = readable_id(stored) if key is None else None
+        return ScanRow(key, owner, content, beside, expires, error=error, stored_key=shown)
 
     def owner_of(self, value: object) -> StoredOwner:
         """Return the owner of a row by the value of the tenant field."""
@@ -408,6 +411,7 @@ class StoredForm:
     Attributes:
         entity: its description, for the types of the key.
         wire_id: the wire name of ``_id``, where it is part of the wire form.
+        has_text_id: whether the key is the text in ``_id``.
         joined: whether ``_id`` is made of the parts of the key.
         key_in_id: the parts of a key that ``_id`` holds as it is, a document of several.
         generated: whether ``_id`` is an ObjectId of which the value is free.
@@ -425,6 +429,7 @@ class StoredForm:
 
     entity: Entity
     wire_id: str | None
+    has_text_id: bool
     joined: bool
     key_in_id: tuple[str, ...]
     generated: bool
@@ -454,6 +459,7 @@ class StoredForm:
         return cls(
             entity=entity,
             wire_id=entity.document_id if entity.document_id in entity.shapes else None,
+            has_text_id=(entity.document_id,) == entity.key and entity.key_parts[0].type is KeyType.TEXT,
             joined=entity.document_id is None and not entity.generated_id and not entity.key_as_id,
             key_in_id=entity.key if entity.key_as_id else (),
             generated=entity.generated_id,
@@ -547,8 +553,10 @@ class StoredForm:
 
     def problem(self, stored: Mapping[str, Any], key: Key | None) -> str | None:
         """Return why a document whose ``_id`` is the key has none, or two."""
-        if key is None:
+        if key is None and self.key_in_id:
             return problem_of_id(self.entity, stored.get(ID))
+        if key is None:
+            return problem_of_text_id(self.entity, stored) if self.has_text_id else None
         return "it holds its key in its _id and next to it" if self._repeats(stored) else None
 
     def _is_derived(self, document: Document, storage: Document, identity: object) -> bool:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from twinstore.bulk.port import Conflict, ImportOutcome
 from twinstore_backfill.copy.control import RateLimiter
+from twinstore_backfill.copy.duplicates import UniqueValues
 from twinstore_backfill.copy.held_alike import EqualRows, settle_conflicts
-from twinstore_backfill.copy.quarantine import SHOWN, LineSink
+from twinstore_backfill.copy.quarantine import ExportedLines, LineSink, line_of
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
+from twinstore_backfill.process.files import line_writer
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.retention import expiry_test
 from twinstore_backfill.stores import is_migrated, left_out_counts, refuse_undescribed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from twinstore.bulk.port import BulkView, OnConflict, Record
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.stores import Store
+
+
+# With --out: the rows of the source that have a unique value of another one.
+DUPLICATES: Final = "duplicates.ndjson"
 
 
 class DryWriter:
@@ -45,19 +51,26 @@ class DryWriter:
         self._unchanged: Counter[str] = Counter()
         self._conflicts: list[Conflict] = []
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Compare records with what the target holds."""
+    def write(self, records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+        """Compare records with what the target holds; return those to write, and those to leave."""
         stored = self._stored(records)
+        new: list[Record] = []
+        left: list[Record] = []
         for record in records:
             row = stored.get(record.key)
             if row is not None and self._equal.holds(row, record):
                 self._unchanged[record.label] += 1
+                left.append(record)
                 continue
             if row is not None:
                 conflict = Conflict(record.key or (), record.owner, overwritten=self._overwrite)
                 self._conflicts.append(conflict)
             if row is None or self._overwrite:
                 self._written[record.label] += 1
+                new.append(record)
+            else:
+                left.append(record)
+        return new, left
 
     @property
     def outcome(self) -> ImportOutcome:
@@ -72,25 +85,22 @@ class DryWriter:
 
 
 class FirstLines(LineSink):
-    """Keeps the first lines of each kind for the report."""
+    """Keeps the first lines of each kind for the report, and counts the reasons of all."""
 
     def __init__(self) -> None:
-        self.bad: list[Mapping[str, object]] = []
-        self.conflicts: list[Mapping[str, object]] = []
+        self.kept = ExportedLines()
 
     @override
     def quarantine(self, entry: dict[str, object], original: Iterable[str] | None) -> None:
-        """Keep a document that cannot be moved while there is room."""
+        """Count a document that cannot be moved."""
+        # Reports are passed on; content stays in the quarantine, which its owner alone can read.
         del original
-        if len(self.bad) < SHOWN:
-            # Reports are passed on; content stays in the quarantine, which its owner alone can read.
-            self.bad.append({**entry, "raw": None})
+        self.kept.add_quarantined(entry)
 
     @override
     def conflict(self, entry: dict[str, object]) -> None:
-        """Keep a row that the target has with other content while there is room."""
-        if len(self.conflicts) < SHOWN:
-            self.conflicts.append(entry)
+        """Count a row that the target has with other content."""
+        self.kept.add_conflict(entry)
 
 
 class DryRun:
@@ -106,6 +116,7 @@ class DryRun:
         self._compared = is_migrated(target)
         self._totals = Totals()
         self._lines = FirstLines()
+        self._write: Callable[[Iterable[bytes]], object] = list
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
         """Read everything and compare it with the target.
@@ -115,9 +126,11 @@ class DryRun:
         """
         if self._compared:
             refuse_undescribed(self._target, entities)
+        out = self._options.out
         try:
-            for entity in entities:
-                self._entity(entity, as_of)
+            with nullcontext(list) if out is None else line_writer(out / DUPLICATES) as self._write:
+                for entity in entities:
+                    self._entity(entity, as_of)
         except StopRequestedError:
             self._stop.raise_if_interrupted("It was a dry run; nothing was written.")
             raise
@@ -130,8 +143,9 @@ class DryRun:
             totals=self._totals,
             as_of=as_of,
             started=started,
-            quarantine=self._lines.bad,
-            conflicts=self._lines.conflicts,
+            quarantine=self._lines.kept.quarantine,
+            conflicts=self._lines.kept.conflicts,
+            causes=self._lines.kept.reasons.reports(entities),
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,
             rules=self._rows.rules,
@@ -144,11 +158,23 @@ class DryRun:
             ranges = tuple(ranges)
             most = len(ranges) * self._options.range_size
         self._progress.start(entity.name, self._rows.count(entity, most))
-        for within in ranges:
-            self._range(entity, within, as_of)
+        with UniqueValues(entity) as uniques:
+            for within in ranges:
+                self._range(entity, within, as_of, uniques)
+            self._refuse(entity, uniques)
         self._progress.finish(entity.name)
 
-    def _range(self, entity: Entity, within: KeyRange, as_of: datetime) -> None:
+    def _refuse(self, entity: Entity, uniques: UniqueValues) -> None:
+        """Count the rows that the target would refuse, because another row of the source has their value."""
+        for key, label, reason in uniques.refused():
+            self._stop.check()
+            entry = {"entity": entity.name, "tenant": label, "key": key, "reason": reason}
+            self._lines.quarantine(entry, None)
+            self._totals.refuse(entity.name, label)
+            self._progress.count(entity.name, {"written": -1, "quarantined": 1})
+            self._write([line_of(entry)])
+
+    def _range(self, entity: Entity, within: KeyRange, as_of: datetime, uniques: UniqueValues) -> None:
         expired = expiry_test(entity, self._target.options, as_of)
         reader = RangeReader(
             entity, expired=expired, lines=self._lines, subset=self._rows.subset, rules=self._rows.rules
@@ -161,7 +187,9 @@ class DryRun:
             for batch in self._rows.records(view, entity, within):
                 self._stop.check()
                 self._limiter.take(len(batch))
-                writer.write(reader.wanted(batch))
+                new, left = writer.write(reader.wanted(batch))
+                uniques.add(new, written=True)
+                uniques.add(left, written=False)
                 self._progress.advance(entity.name, len(batch))
                 del batch
             # Without a view of the target nothing conflicts.

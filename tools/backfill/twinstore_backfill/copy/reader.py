@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twinstore.bulk.normal_form import marker_not_normal
 from twinstore.bulk.port import Record
@@ -18,13 +18,14 @@ from twinstore.fast.library import library
 from twinstore.fast.program import NoProgram, program_of
 from twinstore.fast.records import PackedBatch
 from twinstore.ledger import RangeTally
+from twinstore_backfill.causes import KEY_MISMATCH, REPEATED, no_key, not_normal
 from twinstore_backfill.copy.held_alike import as_verified, kinds_alike
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.copy.rules.selection import check_selection, decides_tenant
 from twinstore_backfill.copy.rules.tallies import RuleTally
-from twinstore_backfill.retention import REPEATED, is_meant, no_key
-from twinstore_backfill.rules.model import NO_RULES, JobRules
+from twinstore_backfill.retention import is_meant
+from twinstore_backfill.rules.model import NO_RULES
 from twinstore_backfill.subset import EVERYTHING
 
 if TYPE_CHECKING:
@@ -38,11 +39,8 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.quarantine import LineSink
     from twinstore_backfill.retention import ExpiryTest
+    from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.subset import Subset
-
-KEY_MISMATCH: Final = (
-    "it is stored under a key that does not follow from its content; correct one of them at the source"
-)
 
 
 class SourceRows:
@@ -54,7 +52,7 @@ class SourceRows:
     """
 
     def __init__(self, port: BulkPort, options: CopyOptions) -> None:
-        self.rules = options.all_rules
+        self.rules = options.rules
         self.port = port.with_changes(copier_changes(self.rules, port.entities()))
         self.subset = options.subset
         self.tenants = tuple(sorted(set(options.tenants)))
@@ -81,17 +79,24 @@ class SourceRows:
             for tenant in self._read_tenants(entity)
         )
 
-    def _needs_records(self, entity: Entity) -> bool:
-        """Whether rows need checks beyond the content of a packed batch, or none would be packed."""
+    def _needs_records(self, entity: Entity) -> str:
+        """Return why rows need checks beyond the content of a packed batch, or none would be packed."""
         program = program_of(entity)
-        return (
-            library() is None
-            or isinstance(program, NoProgram)
-            or program.exact_retention
-            or bool(entity.local_keys)
-            or self._selects_later(entity)
-            or (self.subset.by_time and entity.dated is not None)
-        )
+        if library() is None:
+            return "there is no fast path"
+        if isinstance(program, NoProgram):
+            return program.reason
+        if program.exact_retention or entity.local_keys:
+            return "its description decides about each row"
+        if self._selects_later(entity):
+            return "rules decide whose rows they are"
+        return "rows are selected by their date" if self.subset.by_time and entity.dated is not None else ""
+
+    def why_exact(self, entities: Iterable[Entity]) -> str:
+        """Return why rows are read one by one."""
+        whole = [f"of {item.name} all: {why}" for item in entities if (why := self._needs_records(item))]
+        each = "rows that are not stored as the models write them are read one by one"
+        return "; ".join((each, *whole))
 
     def _selects_later(self, entity: Entity) -> bool:
         """Whether only the rules say whose rows there are, so that all are read."""
@@ -332,13 +337,6 @@ class RangeReader:
                 "driver.",
                 entity=self.entity.name,
             )
-
-
-def not_normal(wire: str) -> str:
-    """Say that a stored key or tenant is not as the models write it."""
-    return (
-        f"the stored {wire} has leading or trailing whitespace or is not normalised; correct it at the source"
-    )
 
 
 def _tenant_of(record: Record) -> object:

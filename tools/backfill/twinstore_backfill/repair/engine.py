@@ -22,7 +22,6 @@ from twinstore.errors import ConfigurationError, ValidationError
 from twinstore_backfill.copy.dry_run import FirstLines
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.rules import copier_changes
-from twinstore_backfill.ignored import with_drops
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.report.writing import DIFFERENCES
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore_backfill.copy.options import CopyOptions
-    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import ParityReport
@@ -105,11 +103,10 @@ class Repair:
         target: Store,
         as_of: datetime,
         stop: StopSwitch,
-        ignored: Sequence[IgnoredPath] = (),
         rules: JobRules = NO_RULES,
     ) -> None:
         self._source, self._target, self._as_of, self._stop = source, target, as_of, stop
-        changes = copier_changes(with_drops(rules, ignored), source.bulk.entities())
+        changes = copier_changes(rules, source.bulk.entities())
         self._rows = source.bulk.with_changes(changes)
         self.done = RepairResult()
 
@@ -235,7 +232,6 @@ def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
         entities=options.entities,
         tenants=options.tenants,
         as_of=as_of,
-        ignored=options.ignored,
         rules=options.rules,
         subset=options.subset,
     )
@@ -332,10 +328,8 @@ def is_nameable(entity: Entity, key: tuple[object, ...]) -> bool:
 
 
 def _as_key(key: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  # as JSON has it
-    """Return a key as a finding lists it; a text is not a key, although its letters could be parts."""
-    if isinstance(key, str):
-        raise TypeError
-    return None if key is None else tuple(key)
+    """Return a key as a finding lists it; a text is what a store holds in place of a key."""
+    return None if key is None or isinstance(key, str) else tuple(key)
 
 
 @contextmanager

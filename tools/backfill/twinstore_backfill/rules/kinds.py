@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["ACCEPTABLE", "NO_TRIGGER", "Acceptable", "Group", "acceptable"]
+__all__ = ["ACCEPTABLE", "NO_TRIGGER", "SCHEMA", "Acceptable", "Group", "acceptable"]
 
 NO_TRIGGER: Final = "no_trigger"
+SCHEMA: Final = "job-file.schema.json"
+"""The JSON Schema of job files, next to this file."""
 
 
 class Group(Enum):
     """What kind of finding is accepted, and what the decision must name."""
 
-    EQUIVALENCE = "an equivalence, at a path"
-    QUARANTINE = "a cause of quarantine, of an entity, with the largest number of rows"
-    CHECK = "a finding of a check"
+    EQUIVALENCE = "equivalence"
+    QUARANTINE = "cause of quarantine"
+    CHECK = "finding of a check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ EQUIVALENCES: Final = {
     "beside": "A derived field or column contradicts the content of its row.",
 }
 CAUSES: Final = (
-    ("model", "FIELD", "The model does not accept this field, or does not know it."),
+    ("model", "FIELD", "The model does not accept the value of this field."),
+    ("unknown", "PROPERTY", "The model does not know this property; the path is that of the source."),
     ("model", "", "A row breaks a rule between fields of its model."),
     ("rule", "PATH", "A rule of the job cannot change the value at this path of the source."),
     ("unique", "NAME", "Another row holds the same unique value; NAME is the index."),
@@ -89,7 +92,12 @@ ACCEPTABLE: Final[tuple[Acceptable, ...]] = (
 
 def acceptable(what: str) -> Acceptable | None:
     """Return the kind of a text such as ``orphan`` or ``model:state``, ``None`` if there is no such kind."""
-    name, _, argument = what.partition(":")
+    name, colon, argument = what.partition(":")
     return next(
-        (item for item in ACCEPTABLE if item.name == name and bool(item.argument) == bool(argument)), None
+        (
+            item
+            for item in ACCEPTABLE
+            if item.name == name and bool(item.argument) == bool(colon) == bool(argument)
+        ),
+        None,
     )

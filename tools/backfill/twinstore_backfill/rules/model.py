@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
@@ -34,6 +34,7 @@ __all__ = [
     "Rule",
     "RuleKind",
     "TrimRule",
+    "path_text",
 ]
 
 ANY: Final = "*"
@@ -83,7 +84,7 @@ class Rule:
     @property
     def text(self) -> str:
         """The path as job files and reports have it; a name with a dot is quoted."""
-        return ".".join(map(quoted, (self.entity, *self.path)))
+        return path_text((self.entity, *self.path))
 
     def document(self) -> dict[str, object]:
         """Return what the rule says, without where it was read and why."""
@@ -116,7 +117,9 @@ class MapRule(Rule):
     """Replaces words. A key matches a text by all its characters, an integer or Boolean by its JSON form."""
 
     kind: ClassVar = RuleKind.MAP
-    values: Mapping[str, str | int | float | bool]
+    values: Mapping[str, str | int | float | bool] = field(
+        default_factory=dict[str, str | int | float | bool]
+    )
     absent: tuple[str, ...] = ()
 
 
@@ -148,7 +151,7 @@ class IdRule(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupRule(Rule):
-    """Replaces a value by ``take`` of the row of another entity whose ``by`` has it."""
+    """Replaces a value by the key of the row of another entity whose field ``by`` has it."""
 
     kind: ClassVar = RuleKind.LOOKUP
     within: str
@@ -183,7 +186,7 @@ class DropRule(Rule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRule(Rule):
-    """Takes the field ``path`` for the key instead of ``_id``."""
+    """Takes another stored field for the key than ``_id``."""
 
     kind: ClassVar = RuleKind.KEY
 
@@ -250,6 +253,16 @@ class JobRules:
         found = [rule for rule in self.of(entity, Rule) if not isinstance(rule, AcceptRule)]
         return sorted(found, key=lambda rule: order.index(rule.kind))
 
+    def dropped(self, entity: Entity, *, with_reason: bool = False) -> frozenset[str]:
+        """Return the properties at the top of the documents of an entity that are dropped.
+
+        Args:
+            entity: the entity.
+            with_reason: only those that may be lost without leaving the proof open.
+        """
+        tops = (rule for rule in self.of(entity, DropRule) if len(rule.path) == 1)
+        return frozenset(rule.path[0] for rule in tops if rule.reason or not with_reason)
+
     @property
     def accepted(self) -> Sequence[AcceptRule]:
         """The acceptances."""
@@ -280,9 +293,16 @@ def plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
+def path_text(path: Sequence[str]) -> str:
+    """Return a path as job files and reports have it."""
+    return ".".join(map(quoted, path))
+
+
 def quoted(name: str) -> str:
     """Return a name of a path, quoted where it would be read as several."""
-    return name if name == ANY or BARE.fullmatch(name) else json_text.dumps(name).decode()
+    # TOML has the escapes of JSON, and one character more that it does not take as it is.
+    text = json_text.dumps(name).decode().replace("\x7f", "\\u007f")
+    return name if name == ANY or BARE.fullmatch(name) else text
 
 
 NO_RULES: Final = JobRules()

@@ -12,7 +12,6 @@ from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.findings import QuarantineLookup
 from twinstore_backfill.verify.ranges import RangeComparison, Removals, ServerTime, ServerTtls
-from twinstore_backfill.verify.row_lists import ListScope, RowLists
 from twinstore_backfill.verify.rules import moves_tenants, verifier_changes
 
 if TYPE_CHECKING:
@@ -32,13 +31,10 @@ class VerifyContext:
         absent: entities of which the source has no collection or table.
         server_ttls: the ages at which the servers remove rows by themselves.
         since: when the verification began, by the clock of the source.
-        ignored: unknown properties that a copy drops, which are among the rules, too.
-        ignored_fields: known ones that are not compared.
+        ignored_fields: fields that are not compared.
         subset: which rows are meant.
         rules: what the copy changed on the way, and what is accepted.
         slow: entities of which the source reads all rows to cut a range.
-        list_scope: which lists are computed from rows, ``None`` while that is unknown, or if none is.
-        row_lists: computes them.
         time: the time of both servers; each process asks for itself.
     """
 
@@ -49,13 +45,10 @@ class VerifyContext:
     absent: frozenset[str] = frozenset()
     server_ttls: ServerTtls = field(default_factory=ServerTtls)
     since: datetime | None = None
-    ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
     rules: JobRules = NO_RULES
     slow: frozenset[str] = frozenset()
-    list_scope: ListScope | None = None
-    row_lists: RowLists = field(init=False)
     time: ServerTime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +56,6 @@ class VerifyContext:
         # The class is frozen.
         if changes := verifier_changes(self.rules, self.source.bulk.entities()):
             object.__setattr__(self, "source", self.source.changed(changes))
-        object.__setattr__(self, "row_lists", RowLists(self.target, self.changed, self.list_scope))
         object.__setattr__(self, "time", ServerTime((self.source.bulk.now, self.target.bulk.now)))
 
     def entity(self, name: str) -> Entity:
@@ -97,11 +89,11 @@ class VerifyContext:
             batch_size=self.batch_size,
             removals=self.removals(entity),
             find_quarantined=QuarantineLookup(self.source, self.target),
-            drops=self.rules.of(entity, DropRule),
+            drops=tuple(self.rules.of(entity, DropRule)),
             moves_tenants=self.moves_tenants(entity),
-            row_lists=self.row_lists.of(entity),
             ignored_fields=of_entity(self.ignored_fields, entity),
             subset=self.subset,
+            rules=self.rules,
         )
 
     def removals(self, entity: Entity) -> Removals:

@@ -26,7 +26,6 @@ from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore_backfill.connection_budget import readers_at_once
 from twinstore_backfill.process.memory import cache_small_batch_memory, release_cached_memory
-from twinstore_backfill.rules.model import DropRule
 from twinstore_backfill.verify.expected import IGNORED, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
@@ -205,7 +204,7 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         source, target = self._context.source.bulk, self._context.target.bulk
         accepts = RowExpectation(entity).is_normal
         # Each row with another one is named, and only a comparison of the rows does that.
-        ignored = frozenset(rule.path[0] for rule in self._context.rules.of(entity, DropRule) if rule.reason)
+        ignored = self._context.rules.dropped(entity, with_reason=True)
         # Once is enough, and best by the side that hardly has to ask.
         of_target = Digestible.PREVALIDATED is target.digestible(entity) is not source.digestible(entity)
         cutoff = self._context.cutoff(entity)

@@ -28,8 +28,9 @@ from twinstore.models import json_text
 from twinstore.models.canonical import CanonicalModel, describe_failure, schema_validator
 from twinstore.models.fields import DATE, parse_timestamp
 from twinstore.models.json_text import LARGE_TEXT, format_timestamp
-from twinstore.models.shapes import Kind, lossy_map, omitted_values
+from twinstore.models.shapes import Kind, lossy_map, lossy_map_reason, omitted_values
 from twinstore.runtime.formatting import SHORT_REPR_LENGTH
+from twinstore_backfill.causes import not_normal
 
 if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
@@ -525,16 +526,16 @@ class RowExpectation:
         single = self._entity.document_id
         # A null under its own name means an absent one.
         if single is not None and ID in document and document[ID] != known.setdefault(single, document[ID]):
-            raise RefusedError("two ids differ")
+            raise RefusedError(f"its fields {ID} and {single} differ")
         key = None if self._entity.derived_key is None or single is None else known.pop(single, None)
         if key is not None and not isinstance(key, str):
             raise RefusedError("the id is not a text")
         model = self._model(known)
         self._check_identity(known, model, row)
-        if lossy_map(known, model) is not None:
-            raise RefusedError("names of a map would lose a value")
-        if self._entity.extra_problem(model) is not None:
-            raise RefusedError("an unknown property has the name of a known one")
+        if (path := lossy_map(known, model)) is not None:
+            raise RefusedError(lossy_map_reason(path))
+        if (problem := self._entity.extra_problem(model)) is not None:
+            raise RefusedError(problem)
         return model, key
 
     def _wire(
@@ -552,8 +553,9 @@ class RowExpectation:
             if derive(markers, json_text.dumps(wire)) != own_key:
                 model = model.evolve(**{self._entity.shapes[single].name: own_key})
                 wire = model.wire()
-        if self._entity.storage and marker_not_normal(self._entity, markers, model) is not None:
-            raise RefusedError("the key is not in normal form")
+        marker = marker_not_normal(self._entity, markers, model) if self._entity.storage else None
+        if marker is not None:
+            raise RefusedError(not_normal(marker))
         if row.key is not None and self._entity.key_of(model, markers) != row.key:
             raise RefusedError("it is stored under the key of another row")
         return wire, model
@@ -571,7 +573,7 @@ class RowExpectation:
             found_by[self._entity.tenant_field] = row.owner.id
         for name, own in self._identity:
             if name in found_by and found_by[name] != getattr(model, own):
-                raise RefusedError("the key is not in normal form")
+                raise RefusedError(not_normal(name))
 
     def _model(self, document: object) -> CanonicalModel:
         return cast("CanonicalModel", self._validator.validate_python(document, by_alias=True, by_name=False))
@@ -604,7 +606,10 @@ def marker_value(marker: Marker, value: object) -> object | None:
     if plain is None:
         return None
     if marker.kind is Kind.INSTANT:
-        return parse_timestamp(plain)
+        try:
+            return parse_timestamp(plain)
+        except pydantic_core.PydanticCustomError:
+            raise RefusedError(f"the marker {marker.name} is of another type") from None
     wanted = int if marker.kind is Kind.INTEGER else str
     if type(plain) is not wanted or (form is not None and form[0] in FRACTIONAL):
         raise RefusedError(f"the marker {marker.name} is of another type")

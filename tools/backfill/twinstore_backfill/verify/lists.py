@@ -10,36 +10,31 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from logging import getLogger
 from threading import Event
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from typing_extensions import override
 
 from twinstore.errors import DocumentDecodeError, ValidationError
+from twinstore.plugins.modules import module_spec
+from twinstore.storage.module import ModuleStorage
 from twinstore_backfill.connection_budget import readers_at_once
 from twinstore_backfill.report.texts import clipped
 from twinstore_backfill.verify.context import Task, VerifyContext
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
-from twinstore_backfill.verify.row_lists import (
-    LARGEST_PAGE,
-    PAGES,
-    AnyStorage,
-    ListedRows,
-    is_computed,
-    module_checks,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-    from datetime import datetime
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from twinstore.plugins.checks import ListedRow, ListQuery
+    from twinstore.plugins.checks import ListedRow, ListQuery, ModuleChecks
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.verify.digest_ranges import LargestRow
 
 log = getLogger(__name__)
-SEVERAL: Final = "rules change rows that it is made of, and no one list of rows gives its order"
-SAMPLE: Final = "rules change its rows, and a sample does not read all of them"
+
+# The first page needs no token, the second takes the source's, the third the target's.
+PAGES = 3
+AnyStorage = ModuleStorage[object, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +47,9 @@ class ListFinding:
         rows: how many rows were compared.
         problem: the first difference.
         unreadable_entities: the entities that the list reads, where the source alone cannot answer it.
-        computed: whether the list of the source was computed from its rows.
         affected_entities: the entities whose rows came in another order or number; empty if a side failed.
+        tenant: whose list it is, ``None`` for all tenants.
+        by_rows: it was compared with the rows of the target, because the source answers it otherwise.
     """
 
     query: str
@@ -62,7 +58,8 @@ class ListFinding:
     problem: str = ""
     affected_entities: tuple[str, ...] = ()
     unreadable_entities: tuple[str, ...] = ()
-    computed: bool = False
+    tenant: str | None = None
+    by_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,45 +99,6 @@ def compare_list(
         if token is None or (number >= PAGES and (left.token is None) == (right.token is None)):
             break
     return ListFinding(query.name, "pass", rows)
-
-
-def compare_with_rows(query: ListQuery[AnyStorage], target: AnyStorage, expected: ListedRows) -> ListFinding:
-    """Compare the first pages of the target with the list that follows from the rows of the source."""
-    listed: list[ListedRow] = []
-    wanted = expected.first()
-    token: str | None = None
-    for _ in range(PAGES):
-        answer = _answer(query, target, token)
-        if answer.error:
-            problem = f"the target answers with {answer.error}"
-            return ListFinding(query.name, "fail", len(listed), problem, computed=True)
-        listed += answer.rows
-        token = answer.token
-        if token is None:
-            break
-    problem = _unlike_rows(query, listed, wanted, expected.total, more=token is not None)
-    return ListFinding(query.name, "fail" if problem else "pass", len(listed), problem, computed=True)
-
-
-def _unlike_rows(
-    query: ListQuery[AnyStorage],
-    listed: Sequence[ListedRow],
-    wanted: Sequence[ListedRow],
-    total: int,
-    *,
-    more: bool,
-) -> str:
-    """Say where a list is not as its rows make it; ``more`` if it goes on."""
-    for place, (one, other) in enumerate(zip(wanted, listed, strict=False), 1):
-        if one != other:
-            return f"row {place}: {_shown(one)} by the rows of the source, {_shown(other)} in target"
-    # Due rows are queried up to a limit, and the answer does not say whether there are more.
-    is_cut = query.due and query.stored is not None and len(listed) >= query.stored.query.limit
-    if len(listed) > total or (more and len(listed) >= total):
-        return f"row {total + 1}: only the target has one"
-    if len(listed) < total and not more and not is_cut:
-        return f"row {len(listed) + 1}: only the source has {_shown(wanted[len(listed)])}"
-    return ""
 
 
 def _answer(query: ListQuery[AnyStorage], storage: AnyStorage, token: str | None) -> ListAnswer:
@@ -205,6 +163,8 @@ def _shown(row: ListedRow) -> str:
 # Their name in the progress.
 LISTS: Final = "lists"
 
+# The default limit of most lists, and so what a service reads.
+LARGEST_PAGE: Final = 50
 # Both sides hold a page at the same time; this bounds it also where documents are near their largest size.
 PAGE_BYTES: Final = 500_000
 # Lists are Python for the most part: more threads would only wait for each other.
@@ -335,56 +295,22 @@ class ListTask(Task["ListResult"]):
         for query in list_queries(context, self.tenant, self.page, source.storage):
             if self.entities and set(self.entities).isdisjoint(query.reads):
                 continue
-            if is_computed(query, context.changed):
-                continue
             found = compare_list(query, source.storage, context.target.storage, absent)
-            if found.result != "pass" and not context.changed.isdisjoint(query.reads):
-                found = _left_open(query, found.problem, SEVERAL)
-            result.append(query, found)
+            (result.due if query.due else result.lists).append(replace(found, tenant=self.tenant))
         return result
-
-
-def _left_open(query: ListQuery[AnyStorage], *problems: str) -> ListFinding:
-    return ListFinding(query.name, "inconclusive", 0, "; ".join(problems))
-
-
-def computed_lists(
-    context: VerifyContext, listed: Mapping[str, ListedRows], entities: Sequence[str], *, sampled: bool
-) -> ListResult:
-    """Compare the lists of which rules change the rows with those rows.
-
-    Args:
-        context: both sides.
-        listed: what was collected from the rows, by name of the list.
-        entities: those that were requested, none for all.
-        sampled: not all rows were read.
-    """
-    result = ListResult([])
-    for query in context.row_lists.queries:
-        if entities and set(entities).isdisjoint(query.reads):
-            continue
-        if sampled:
-            found = _left_open(query, SAMPLE)
-        else:
-            expected = listed.get(query.name, ListedRows())
-            found = compare_with_rows(query, context.target.storage, expected)
-        result.append(query, found)
-    return result
 
 
 def list_queries(
     context: VerifyContext, tenant: str | None, page: int, source: AnyStorage
 ) -> Iterable[ListQuery[AnyStorage]]:
     """Return the lists of a tenant, or with ``None`` those over all tenants; none where a module has none."""
-    checks = module_checks(context.target.module, list_cutoffs(context), page)
-    if checks is None:
+    make = module_spec(context.target.module).checks
+    if make is None:
         return ()
+    cutoffs = {entity.name: context.list_cutoff(entity) for entity in context.target.bulk.entities()}
+    # The description of a module names its checks and its storage together.
+    checks = cast("ModuleChecks[AnyStorage]", make(cutoffs, page))
     return checks.over_all() if tenant is None else checks.of_tenant(tenant, source)
-
-
-def list_cutoffs(context: VerifyContext) -> dict[str, datetime | None]:
-    """Return by entity the instant up to which lists may lack rows."""
-    return {entity.name: context.list_cutoff(entity) for entity in context.target.bulk.entities()}
 
 
 def list_tasks(
@@ -403,15 +329,6 @@ class ListResult:
 
     lists: list[ListFinding]
     due: list[ListFinding] = field(default_factory=list[ListFinding])
-
-    def append(self, query: ListQuery[AnyStorage], found: ListFinding) -> None:
-        """Add the result of one list."""
-        (self.due if query.due else self.lists).append(found)
-
-    @property
-    def computed(self) -> tuple[str, ...]:
-        """The names of the lists that were computed from rows."""
-        return tuple(item.query for item in (*self.due, *self.lists) if item.computed)
 
     def add(self, other: ListResult) -> None:
         """Add the lists of another tenant."""

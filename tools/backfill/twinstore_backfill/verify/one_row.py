@@ -10,7 +10,6 @@ import orjson
 from twinstore.catalog.tenancy import shown
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
-from twinstore_backfill.ignored import with_drops
 from twinstore_backfill.retention import cutoff
 from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.verify.expected import (
@@ -72,32 +71,31 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     entity: Entity,
     key: Key,
     as_of: datetime,
-    ignored: tuple[IgnoredPath, ...] = (),
-    ignored_fields: tuple[IgnoredPath, ...] = (),
     rules: JobRules = NO_RULES,
+    ignored_fields: tuple[IgnoredPath, ...] = (),
 ) -> RowComparison:
     """Compare one row, without the unknown properties that a copy drops and the fields that are ignored.
 
     Raises:
         ValidationError: neither side has it.
     """
-    rules = with_drops(rules, ignored)
     source = source.changed(verifier_changes(rules, source.bulk.entities()))
-    drops = rules.of(entity, DropRule)
     left, right = _row(source.bulk, entity, key), _row(target.bulk, entity, key)
     if left is None and right is None:
         text = "/".join(map(str, key))
         raise ValidationError(f"{entity.name} {text!r} was not found on either side.")
     limit = cutoff(entity, target.options, as_of)
     # With the code of a verification, so that the two never report different things.
+    drops = tuple(rules.of(entity, DropRule))
     work = RangeComparison(
         source.bulk,
         target.bulk,
         entity,
         None,
         limit,
-        ignored_fields=ignored_fields,
         drops=drops,
+        ignored_fields=ignored_fields,
+        rules=rules,
     )
     judged = compare_keys(work, [key])
     expectation = RowExpectation(entity, drops)

@@ -27,7 +27,6 @@ from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.context import VerifyContext
 from twinstore_backfill.verify.memory_lock import lock_file, use_lock_file
 from twinstore_backfill.verify.ranges import ServerTtls
-from twinstore_backfill.verify.row_lists import ListScope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -150,11 +149,9 @@ Shared: TypeAlias = tuple[
     ServerTtls,
     datetime | None,
     tuple[IgnoredPath, ...],
-    tuple[IgnoredPath, ...],
     Subset,
     JobRules,
     frozenset[str],
-    ListScope | None,
 ]
 
 
@@ -166,12 +163,10 @@ def _shared(context: VerifyContext) -> Shared:
         context.absent,
         context.server_ttls,
         context.since,
-        context.ignored,
         context.ignored_fields,
         context.subset,
         context.rules,
         context.slow,
-        context.list_scope,
     )
 
 

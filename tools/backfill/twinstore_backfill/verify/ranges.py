@@ -14,10 +14,13 @@ from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, has_marks
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.errors import TwinstoreError
 from twinstore.models import json_text
+from twinstore_backfill.causes import REPEATED, cause_of, no_key
 from twinstore_backfill.ignored import content_without_fields
 from twinstore_backfill.report.texts import IGNORED_FIELD
-from twinstore_backfill.retention import REPEATED, instant_in, is_expired, is_meant, no_key
+from twinstore_backfill.retention import instant_in, is_expired, is_meant
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
+from twinstore_backfill.verify.acceptance import Acceptance
 from twinstore_backfill.verify.expected import (
     Change,
     Expected,
@@ -43,18 +46,15 @@ from twinstore_backfill.verify.set_digest import document_digest, document_numbe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from collections.abc import Set as AbstractSet
 
     from twinstore.bulk.port import BulkPort, BulkView
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.rules.model import DropRule
-    from twinstore_backfill.verify.row_lists import EntityLists
 
 # Rows that are not in the target, of one question to the ledger.
 KEYS_PER_LEDGER_QUERY: Final = 500
-REFUSED_BY_TARGET: Final = "the target refused it in a copy; see its quarantine for the reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class RangeComparison:
     Attributes:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
-        find_quarantined: returns those of some keys that a copy into the target has in quarantine.
+        find_quarantined: returns by key why a copy into the target has those of some keys in quarantine.
+        drops: rules that drop unknown properties of the source.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
-        drops: rules that drop unknown properties of the source.
+        rules: what is accepted.
         moves_tenants: whether rules change the tenant, so that the source is read whole to select by it.
-        row_lists: the lists that are computed from the rows of the source, ``None`` if none is.
     """
 
     source: BulkPort
@@ -79,12 +79,12 @@ class RangeComparison:
     cutoff: datetime | None
     batch_size: int = 1000
     removals: Removals | None = None
-    find_quarantined: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = none_quarantined
+    find_quarantined: Callable[[Entity, Sequence[Key]], Mapping[Key, str]] = none_quarantined
+    drops: tuple[DropRule, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
-    drops: Sequence[DropRule] = ()
+    rules: JobRules = NO_RULES
     moves_tenants: bool = False
-    row_lists: EntityLists | None = None
 
     def rows_of_source(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range of the source; the tenant is the one after the rules."""
@@ -145,6 +145,7 @@ class RowComparison:
         self._cutoff = work.cutoff
         self._expectation = RowExpectation(work.entity, work.drops)
         self._queried_fields = queried_fields(work.entity)
+        self._acceptance = Acceptance(work.entity, work.rules)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
         self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
         self._missing: list[tuple[RowFinding, int]] = []
@@ -239,9 +240,6 @@ class RowComparison:
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
         self._count_rules(source)
-        lists = self._work.row_lists
-        if lists is not None and (record := self._expectation.record(source)) is not None:
-            lists.add(record, self.result.listed)
         is_equal = source.content == target.content and not self._expectation.drops(source)
         if is_equal:
             # Once is enough: judging takes a multiple of it.
@@ -308,9 +306,15 @@ class RowComparison:
         open_changes = [
             change for change in expected.changes if not is_harmless(change, self._queried_fields)
         ]
-        if not open_changes:
+        accepted = [self._acceptance.equivalence(change) for change in open_changes]
+        if None not in accepted:
             result.counts["equal"] += 1
+            result.counts["equal_approved"] += bool(accepted)
+            result.accepted.update(number for number in {*accepted} if number is not None)
             return
+        open_changes = [
+            change for change, number in zip(open_changes, accepted, strict=True) if number is None
+        ]
         digest = document_digest(expected.content)
         paths = [f"{change.path} ({change.kind})" for change in open_changes]
         self._record(
@@ -361,25 +365,46 @@ class RowComparison:
     def settle(self) -> None:
         """Count the rows that are not in the target: quarantined because it refused them, or missing."""
         keys = [finding.key for finding, _ in self._missing if finding.key is not None]
-        kept = self._work.find_quarantined(self._work.entity, keys) if keys else frozenset[Key]()
+        kept = self._work.find_quarantined(self._work.entity, keys) if keys else {}
         for finding, number in self._missing:
-            if finding.key in kept:
-                named = replace(
-                    finding, kind=FindingKind.QUARANTINED, source_digest=None, reason=REFUSED_BY_TARGET
-                )
+            reason = None if finding.key is None else kept.get(finding.key)
+            if reason is not None:
+                self._quarantined(finding, reason)
             else:
                 self.result.tenants[finding.tenant].source.add(number)
-                named = finding
-            self._record(named)
+                self._record(finding)
         self._missing.clear()
 
     def _only_target(self, row: ScanRow) -> None:
         self.result.tenants[row.label].target.add(document_number(row.content))
         digest = document_digest(row.content)
-        self._record(RowFinding(kind=FindingKind.EXTRA, key=row.key, tenant=row.label, target_digest=digest))
+        self._record(
+            RowFinding(
+                kind=FindingKind.EXTRA,
+                key=row.key,
+                tenant=row.label,
+                target_digest=digest,
+                stored_key=row.stored_key,
+            )
+        )
 
-    def _quarantined(self, row: ScanRow, reason: str) -> None:
-        self._record(RowFinding(kind=FindingKind.QUARANTINED, key=row.key, tenant=row.label, reason=reason))
+    def _quarantined(self, row: ScanRow | RowFinding, reason: str) -> None:
+        """Count a row that no copy takes; its cause may be accepted."""
+        label = row.tenant if isinstance(row, RowFinding) else row.label
+        cause = cause_of(self._work.entity, reason)
+        accepted = self._acceptance.cause(cause)
+        if accepted is not None:
+            self.result.tenants[label].accepted[accepted] += 1
+        self._record(
+            RowFinding(
+                kind=FindingKind.QUARANTINED,
+                key=row.key,
+                tenant=label,
+                reason=reason,
+                cause=str(cause),
+                stored_key=row.stored_key,
+            )
+        )
 
     def _record(self, finding: RowFinding) -> None:
         self.result.tenants[finding.tenant].counts[finding.kind.value] += 1

@@ -28,12 +28,12 @@ from twinstore_backfill.verify.set_digest import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from twinstore.catalog.entity import Entity
-    from twinstore_backfill.report.model import Result
+    from twinstore_backfill.reasons import Reasons
     from twinstore_backfill.verify.findings import Findings
     from twinstore_backfill.verify.ranges import RowCounts
-    from twinstore_backfill.verify.row_lists import ListedRows
 
 # A report should open in an editor.
 FIELDS_SHOWN: Final = 100
@@ -91,6 +91,11 @@ class EntityFindings:
         return sum((tenant.equivalences for tenant in self._whole.tenants.values()), Counter[str]())
 
     @property
+    def reasons(self) -> Reasons:
+        """Why documents are not proved."""
+        return self._whole.findings.reasons
+
+    @property
     def ignored(self) -> int:
         """How many documents have properties that were ignored."""
         return self.equivalences[IGNORED]
@@ -101,19 +106,21 @@ class EntityFindings:
         return sum((tenant.rules for tenant in self._whole.tenants.values()), Counter[int]())
 
     @property
-    def listed(self) -> Mapping[str, ListedRows]:
-        """The first rows of lists that are computed from the rows, by name of the list."""
-        return self._whole.listed
+    def accepted(self) -> Counter[int]:
+        """How many documents each acceptance of the job has met, by its number."""
+        return sum((tenant.accepted for tenant in self._whole.tenants.values()), Counter[int]())
 
-    def report(self) -> EntityReport:
-        """Return what the report says of the entity."""
+    def report(self, of_quarantine: AbstractSet[int] = frozenset()) -> EntityReport:
+        """Return what the report says of the entity; the acceptances of quarantined rows are given."""
         found = self._whole
         tenants = dict(found.tenants)
+        for tenant in tenants.values():
+            tenant.counts["quarantined_approved"] = sum(tenant.accepted[item] for item in of_quarantine)
         totals = Counts(**sum((tenant.counts for tenant in tenants.values()), Counter[str]()))
         return EntityReport(
             entity=self.entity.name,
             group=self.entity.group,
-            result=_result(totals),
+            result=totals.result,
             counts=totals,
             tenants=tuple(
                 self._tenant(name, tenants.get(name, TenantResult()))
@@ -164,12 +171,6 @@ def equivalences(found: Counter[str]) -> tuple[Equivalence, ...]:
     return tuple(Equivalence(name=name, documents=count) for name, count in sorted(found.items()))
 
 
-def _result(counts: Counts) -> Result:
-    if counts.wrong or counts.undecodable:
-        return "fail"
-    return "inconclusive" if counts.quarantined or counts.unproved else "pass"
-
-
 def _range_report(result: RangeResult) -> RangeReport:
     source, target = Digest(), Digest()
     for part in result.tenants.values():
@@ -190,7 +191,10 @@ def _digest(digest: Digest) -> SideDigest:
 
 
 def _keys(found: Findings, kind: FindingKind) -> KeyList:
-    shown = tuple(Named(key=item.key, tenant=item.tenant, reason=item.reason) for item in found.of(kind))
+    shown = tuple(
+        Named(key=item.named, tenant=item.tenant, reason=item.reason, cause=item.cause)
+        for item in found.of(kind)
+    )
     return KeyList(count=found.counts[kind], shown=shown)
 
 

@@ -13,27 +13,29 @@ from typing import TYPE_CHECKING, Final, cast
 from twinstore.access.defaults import matches
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
-from twinstore.catalog.tenancy import TenancyKind, Tenant, shown
+from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind, Tenant, shown
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.plugins.checks import ListedRow
-from twinstore_backfill.verify.lists import ListFinding
-from twinstore_backfill.verify.row_lists import FIRST, PAGES, is_in, sorted_rows
+from twinstore_backfill.verify.lists import LARGEST_PAGE, PAGES, ListFinding, list_queries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from twinstore.access.paging import SortKey
     from twinstore.bulk.port import Record
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.tenancy import Tenants
+    from twinstore.catalog.tenancy import StoredOwner, Tenants
     from twinstore.models.canonical import CanonicalModel
     from twinstore.plugins.checks import ListQuery, StoredList
     from twinstore_backfill.stores import Store
-from twinstore_backfill.verify.row_lists import AnyStorage
+    from twinstore_backfill.verify.context import VerifyContext
+from twinstore_backfill.verify.lists import AnyStorage
 
 # Up to this many rows are read whole and sorted here; of more the server selects those that a list shows.
 WHOLE: Final = 10_000
 # A service that writes in every one of them keeps the question open.
 ATTEMPTS: Final = 5
+FIRST: Final = PAGES * LARGEST_PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,11 @@ class ExpectedList:
 class StoredRows:
     """The rows of a store as lists are computed from them; those of one entity and tenant are kept."""
 
-    def __init__(self, store: Store, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Take the store, and by entity the number of rows by the label of their owner."""
+    def __init__(self, store: Store, counts: Mapping[str, Mapping[str, int]], most: int = WHOLE) -> None:
+        """Take the store, by entity the number of rows by label of the owner, and how many to sort here."""
         self._store = store
         self._counts = counts
+        self._most = most
         self._kept: dict[tuple[str, Tenants], Sequence[Row]] = {}
         self.undecodable: dict[str, str] = {}
 
@@ -79,13 +82,18 @@ class StoredRows:
 
         Unless the rows must be read again, they may be from an earlier moment.
         """
-        if self._size(stored) > WHOLE:
+        if self._size(stored) > min(WHOLE, self._most):
             return self._by_server(stored)
         rows = [
             row for row in self._rows(stored, refresh=refresh) if matches(stored.entity, stored.query, row)
         ]
         found = sorted_rows(stored.entity, rows, stored.query.order)
         return ExpectedList([stored.row(row.model) for row in found[:FIRST]], len(found))
+
+    def keep(self, tenant: str | None) -> None:
+        """Forget the rows of other tenants."""
+        scope = ALL_TENANTS if tenant is None else Tenant(tenant)
+        self._kept = {place: rows for place, rows in self._kept.items() if place[1] == scope}
 
     def forget(self) -> None:
         """Forget the rows that were read."""
@@ -129,6 +137,13 @@ class StoredRows:
         if list(rows) != sorted_rows(entity, rows, query.order):
             return ExpectedList(listed, total, "the server does not return rows in the order of the contract")
         return ExpectedList(listed, total)
+
+
+def compare_with_rows(context: VerifyContext, item: ListFinding, page: int, rows: StoredRows) -> ListFinding:
+    """Compare a list of the target with its rows, where the source cannot answer that list."""
+    queries = list_queries(context, item.tenant, page, context.source.storage)
+    query = next(query for query in queries if query.name == item.query)
+    return replace(check_list(query, context.target, rows), tenant=item.tenant, by_rows=True)
 
 
 def check_list(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
@@ -227,3 +242,29 @@ def difference(answer: FetchedList, expected: ExpectedList) -> str:
 def named(row: ListedRow | None) -> str:
     """Return a row of a list as findings show it."""
     return "nothing" if row is None else "/".join(row)
+
+
+def sorted_rows(entity: Entity, rows: Iterable[Row], order: Sequence[SortKey]) -> list[Row]:
+    """Return rows in the order of a list, absent values first."""
+    found = list(rows)
+    # Sorting is stable, so the least significant key comes first.
+    for key in reversed(order):
+        found.sort(key=sort_key(entity, key), reverse=key.descending)
+    return found
+
+
+def sort_key(entity: Entity, key: SortKey) -> Callable[[Row], tuple[bool, object]]:
+    """Return what compares rows by one value; an absent one comes before every other."""
+
+    def sort_value(row: Row) -> tuple[bool, object]:
+        value = entity.value(row.model, row.storage, key.field)
+        return (value is not None, value)
+
+    return sort_value
+
+
+def is_in(entity: Entity, scope: Tenants, owner: StoredOwner) -> bool:
+    """Whether the rows of an owner belong to a list."""
+    if scope is ALL_TENANTS or entity.tenancy.kind is TenancyKind.NONE:
+        return True
+    return scope == owner
