@@ -121,7 +121,7 @@ def test_other_differences_are_still_found(run: Run, pair: MemoryPair) -> None:
     ("path", "problem"),
     [
         ("runs", "names no property"),
-        ("runs.", "names no property"),
+        ("runs.", "is not a path"),
         ("nothing.x", "no such entity"),
         ("runs.error", "a property of the model"),
         ("runs.stats", "a property of the model"),

@@ -61,9 +61,7 @@ class Verdicts:
             library, digest_form(entity, of_source=True, ignored=frozenset({IGNORED}))
         )
         self._validator = acceptance_check(library, entity, frozenset({IGNORED}))
-        self._drops = (
-            DropRule(number=1, line=1, entity=entity.name, path=(IGNORED,), reason=REASON),
-        )
+        self._drops = (DropRule(number=1, line=1, entity=entity.name, path=(IGNORED,), reason=REASON),)
         self._expectation = RowExpectation(entity, self._drops)
 
     def proved(self, raw: bytes) -> tuple[bytes, int] | None:

@@ -121,7 +121,7 @@ def _found(
             )
         if not _is_tables(value) or len(value) != len(places):
             raise ConfigurationError(
-                f"The job file {file}: write each rule as a table that begins with [[{name}]]."
+                f"The job file {file}: write each rule as a table that begins with [[{KINDS[name].value}]]."
             )
         yield from zip(places, [name] * len(value), value, strict=True)
 
