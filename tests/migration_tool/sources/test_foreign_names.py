@@ -20,9 +20,9 @@ from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
+from twinstore_backfill.outcome import Exit
 from twinstore_backfill.rules.model import NO_RULES
 from twinstore_backfill.rules.reading import with_options
-from twinstore_backfill.outcome import Exit
 from twinstore_backfill.selftest.rows import sample_source
 from twinstore_mongo.mapping.codec import codec_of
 

@@ -11,8 +11,8 @@ from tests.migration_tool.verify.test_verify import change, check_of, entity_of
 from tests.support.copies import MemoryPair, invoke
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.scheduler.runs import DeltaSummary
-from twinstore_backfill.rules.model import DropRule, JobRules
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.rules.model import DropRule, JobRules
 from twinstore_memory.rows import encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:

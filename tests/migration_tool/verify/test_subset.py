@@ -23,12 +23,12 @@ from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.status import plan_document
-from twinstore_backfill.rules.model import NO_RULES
-from twinstore_backfill.rules.reading import with_options
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.repair.engine import delete_extra
+from twinstore_backfill.rules.model import NO_RULES
+from twinstore_backfill.rules.reading import with_options
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.options import VerifyOptions
 

@@ -331,11 +331,11 @@ class RuleCheck:
                 self._check_is_no_identity(rule, entity)
             self._values(rule, scope, _value_of_row)
         argument = rule.what.partition(":")[2]
-        if found.argument == "NAME":
+        if found.name == "unique":
             names = [index.name for entity in scope for index in entity.indexes if index.unique]
             if argument not in names:
                 self._refuse(rule, f"there is no unique index {argument!r}{nearest(argument, names)}")
-        if found.argument == "PATH":
+        if found.name == "rule":
             self._check_names_rule(rule, argument)
 
     def _check_is_no_identity(self, rule: AcceptRule, entity: Entity) -> None:

@@ -69,7 +69,8 @@ EQUIVALENCES: Final = {
     "beside": "A derived field or column contradicts the content of its row.",
 }
 CAUSES: Final = (
-    ("model", "FIELD", "The model does not accept this field, or does not know it."),
+    ("model", "FIELD", "The model does not accept the value of this field."),
+    ("unknown", "PATH", "No model has a property at this path."),
     ("model", "", "A row breaks a rule between fields of its model."),
     ("rule", "PATH", "A rule of the job cannot change the value at this path of the source."),
     ("unique", "NAME", "Another row holds the same unique value; NAME is the index."),
