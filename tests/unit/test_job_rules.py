@@ -237,6 +237,10 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (rule("drop", "path = 'runs.\"\\q\"'"), 'line 1: [[drop]] path: "\\q" is not quoted as TOML'),
         (rule("trim", f'{RUNS_STATE}empty = "yes"'), "line 1: [[trim]] expects true or false for empty."),
         (rule("map", RUNS_STATE), "line 1: [[map]] needs values or absent."),
+        (
+            rule("map", f'{RUNS_STATE}values = {{ a = "b" }}\nabsent = ["a"]'),
+            "line 1: [[map]] has 'a' in values",
+        ),
         (rule("map", f"{RUNS_STATE}values = {{ a = [1] }}"), "line 1: [[map]] expects a table of words"),
         (rule("replace", RUNS_STATE), "line 1: [[replace]] needs either text, which is not empty, or what."),
         (

@@ -234,6 +234,8 @@ class RuleTable:
             raise self._error("needs either text, which is not empty, or what.")
         if isinstance(rule, MapRule) and not rule.values and not rule.absent:
             raise self._error("needs values or absent.")
+        if isinstance(rule, MapRule) and (both := sorted(rule.values.keys() & set(rule.absent))):
+            raise self._error(f"has {both[0]!r} in values and in absent.")
         if isinstance(rule, DateRule) and not rule.formats:
             raise self._error("needs at least one format.")
         if isinstance(rule, AcceptRule):
