@@ -70,7 +70,7 @@ EQUIVALENCES: Final = {
 }
 CAUSES: Final = (
     ("model", "FIELD", "The model does not accept the value of this field."),
-    ("unknown", "PATH", "No model has a property at this path."),
+    ("unknown", "PROPERTY", "The model does not know this property; the path is that of the source."),
     ("model", "", "A row breaks a rule between fields of its model."),
     ("rule", "PATH", "A rule of the job cannot change the value at this path of the source."),
     ("unique", "NAME", "Another row holds the same unique value; NAME is the index."),
