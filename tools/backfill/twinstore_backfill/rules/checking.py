@@ -160,7 +160,7 @@ class RuleCheck:
         stored = {ID, *entity.key, *(f"_{name}" for name in entity.markers if name in entity.key)}
         stored.update(() if entity.document_id is None else (entity.document_id,))
         stored.update(key.path[0] for key in self.rules.of(entity, KeyRule))
-        written = (rule.to,) if isinstance(rule, RenameRule) else ()
+        written: tuple[Path, ...] = (rule.to,) if isinstance(rule, RenameRule) else ()
         if not isinstance(rule, (KeyRule, IdRule, AcceptRule, DropRule)):
             written += (rule.path,)
         for path in written:
