@@ -177,7 +177,7 @@ class RuleCheck:
                 "only a property at the top of a document can be named for all entities; give the entity "
                 "instead of *.",
             )
-        if rule.path[0] == ID:
+        if rule.path[:1] == (ID,):
             self._refuse(rule, "a copy never drops the id of a document.")
         for entity in scope:
             self._check_unknown(rule, entity, entity.model, rule.path)
@@ -202,7 +202,7 @@ class RuleCheck:
         self._check_unknown(rule, entity, value.model, rest)
 
     def _check_key(self, rule: KeyRule, scope: Sequence[Entity]) -> None:
-        if rule.entity == ANY or len(rule.path) > 1 or rule.path[0] in {ANY, ID}:
+        if rule.entity == ANY or len(rule.path) > 1 or rule.path in {(ANY,), (ID,)}:
             self._refuse(rule, "give one entity, and one field at the top of its documents other than _id.")
         if scope[0].key != (scope[0].document_id,):
             self._refuse(
@@ -329,7 +329,7 @@ class RuleCheck:
         if rule.within == ANY:
             self._refuse(rule, "in names one entity, not all of them.")
         (entity,) = self._scope(rule, rule.within)
-        if len(rule.take) > 1 or rule.take[0] not in {ID, *entity.key} or len(entity.key) > 1:
+        if rule.take not in {(ID,), entity.key} or len(entity.key) > 1:
             self._refuse(rule, f"take is the key of {entity.name}: {', '.join(entity.key)}.")
         try:
             self._value_of_source(entity, rule.by)
