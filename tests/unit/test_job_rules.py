@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,10 @@ from twinstore_backfill.rules.paths import PathError, parse_path
 from twinstore_backfill.rules.reading import with_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from twinstore_backfill.rules.model import Rule
 
 EVERY_KIND = r'''
 title = """
@@ -86,7 +90,7 @@ keep = true
 reason = "r"
 [[drop]]
 path = "*.__v"
-reason = " left by a mapper "
+reason = " r "
 [[key]]
 entity = "audit"
 from = "id"
@@ -123,87 +127,38 @@ def refused(directory: Path, text: str) -> str:
     return caught.value.message.removeprefix(f"The job file {directory / 'job.toml'}").lstrip(",: ")
 
 
+def made(cls: Callable[..., Rule], path: str, **own: object) -> Rule:
+    """Return a rule without its place in the file."""
+    entity, *names = path.split("/")
+    return cls(number=0, line=0, entity=entity, path=tuple(names), reason="r", **own)
+
+
 def test_every_kind_is_read_with_its_place_in_the_file(tmp_path: Path) -> None:
     rules = rules_of(tmp_path, EVERY_KIND)
     lines = [number for number, line in enumerate(EVERY_KIND.splitlines(), 1) if line.startswith("[[")]
+    # The first of them is in a text.
     assert [(rule.number, rule.line) for rule in rules] == list(enumerate(lines[1:], 1))
-    every = {"reason": "r"}
-    expected = (
-        ReplaceRule(entity="runs", path=("error", "a.b", ANY), what="nul", **place(rules, 0), **every),
-        TrimRule(entity=ANY, path=("timezone",), empty=True, **place(rules, 1), **every),
-        MapRule(
-            entity="runs",
-            path=("state",),
-            values={"done": "completed", "1": "queued"},
-            absent=("n/a", ""),
-            **place(rules, 2),
-            **every,
-        ),
-        DateRule(
-            entity="runs",
-            path=("createdAt",),
+    assert [replace(rule, number=0, line=0) for rule in rules] == [
+        made(ReplaceRule, "runs/error/a.b/*", what="nul"),
+        made(TrimRule, "*/timezone", empty=True),
+        made(MapRule, "runs/state", values={"done": "completed", "1": "queued"}, absent=("n/a", "")),
+        made(
+            DateRule,
+            "runs/createdAt",
             formats=("%d.%m.%Y %H:%M", "epoch-milliseconds"),
             zone="Europe/Zurich",
-            **place(rules, 3),
-            **every,
         ),
-        NumberRule(
-            entity="runs",
-            path=("stats", "queued"),
-            source="text",
-            factor=Decimal("0.001"),
-            **place(rules, 4),
-            **every,
-        ),
-        IdRule(entity="runs", path=("scheduleId",), to="text", **place(rules, 5), **every),
-        LookupRule(
-            entity="schedules",
-            path=("owner",),
-            within="schedules",
-            by=("name",),
-            take=("_id",),
-            **place(rules, 6),
-            **every,
-        ),
-        DeriveRule(
-            entity="runs", path=("finishedAt",), how="max", of=("events", "at"), **place(rules, 7), **every
-        ),
-        RenameRule(
-            entity="runs", path=("old", "state"), to=("state",), keep=True, **place(rules, 8), **every
-        ),
-        DropRule(entity=ANY, path=("__v",), **place(rules, 9), reason="left by a mapper"),
-        KeyRule(entity="audit", path=("id",), **place(rules, 10), **every),
-        DefaultRule(
-            entity="schedules",
-            path=("createdAt",),
-            value="2019-01-01T00:00:00+00:00",
-            **place(rules, 11),
-            **every,
-        ),
-        AcceptRule(
-            entity="runs",
-            path=("createdAt",),
-            what="text_timestamp",
-            approved_by="ops",
-            **place(rules, 12),
-            **every,
-        ),
-        AcceptRule(
-            entity="schedules",
-            path=(),
-            what="unique:name",
-            most=18,
-            approved_by="ops",
-            **place(rules, 13),
-            **every,
-        ),
-    )
-    assert rules.rules == expected
-
-
-def place(rules: JobRules, at: int) -> dict[str, int]:
-    """Return where a rule was read, which the test above compares by itself."""
-    return {"number": rules.rules[at].number, "line": rules.rules[at].line}
+        made(NumberRule, "runs/stats/queued", source="text", factor=Decimal("0.001")),
+        made(IdRule, "runs/scheduleId", to="text"),
+        made(LookupRule, "schedules/owner", within="schedules", by=("name",), take=("_id",)),
+        made(DeriveRule, "runs/finishedAt", how="max", of=("events", "at")),
+        made(RenameRule, "runs/old/state", to=("state",), keep=True),
+        made(DropRule, "*/__v"),
+        made(KeyRule, "audit/id"),
+        made(DefaultRule, "schedules/createdAt", value="2019-01-01T00:00:00+00:00"),
+        made(AcceptRule, "runs/createdAt", what="text_timestamp", approved_by="ops"),
+        made(AcceptRule, "schedules", what="unique:name", most=18, approved_by="ops"),
+    ]
 
 
 def rule(kind: str, body: str, *, reason: bool = True) -> str:
@@ -237,6 +192,10 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (rule("drop", "path = 'runs.\"\\q\"'"), 'line 1: [[drop]] path: "\\q" is not quoted as TOML'),
         (rule("trim", f'{RUNS_STATE}empty = "yes"'), "line 1: [[trim]] expects true or false for empty."),
         (rule("map", RUNS_STATE), "line 1: [[map]] needs values or absent."),
+        (
+            rule("map", f'{RUNS_STATE}values = {{ a = "b" }}\nabsent = ["a"]'),
+            "line 1: [[map]] has 'a' in values",
+        ),
         (rule("map", f"{RUNS_STATE}values = {{ a = [1] }}"), "line 1: [[map]] expects a table of words"),
         (rule("replace", RUNS_STATE), "line 1: [[replace]] needs either text, which is not empty, or what."),
         (
@@ -327,6 +286,7 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (rule("date", DATE.format("%Y-%m-%d %Q")), "line 1: [[date]] runs.createdAt: %Q in"),
         (rule("date", DATE.format("%Y-%m %z")), "line 1: [[date]] runs.createdAt: '%Y-%m %z' gives no whole"),
         (rule("date", DATE.format("%Y-%j %I%z")), "line 1: [[date]] runs.createdAt: '%Y-%j %I%z' needs both"),
+        (rule("date", DATE.format("%Y-%m-%d (%b)%z")), "line 1: [[date]] runs.createdAt: %b and %m in"),
         (rule("date", DATE.format("%Y%Y-%j%z")), "line 1: [[date]] runs.createdAt: %Y is repeated"),
         (
             rule("date", DATE.format("epoch-millis")),
@@ -347,6 +307,14 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (
             rule("drop", 'path = "runs.error"'),
             "line 1: [[drop]] runs.error: 'error' is a property of the model",
+        ),
+        (
+            rule("default", 'path = "audit.metadata.*"\nvalue = "x"'),
+            "line 1: [[default]] audit.metadata.*: name",
+        ),
+        (
+            rule("rename", 'path = "runs.old.*"\nto = "error"'),
+            "line 1: [[rename]] runs.old.*: * would move several values to one place",
         ),
         # Keys.
         (rule("trim", 'path = "runs._id"'), "line 1: [[trim]] runs._id: '_id' is part of the key of runs"),
@@ -425,6 +393,7 @@ def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tm
         + rule("date", DATE.format("%d.%m.%Y") + '\nzone = "UTC"'),
         rule("id", 'path = "runs._id"\nto = "text"'),
         rule("trim", 'path = "audit.metadata.*"'),
+        rule("rename", 'path = "execution_logs.data.*.a"\nto = "data.*.b"'),
         rule("trim", 'path = "impact_snapshots._tenantId"'),
         rule("accept", f'{ACCEPT}"orphan"\nentity = "*"\nmost = 1')
         + rule("accept", f'{ACCEPT}"key"\nentity = "*"\nmost = 1')

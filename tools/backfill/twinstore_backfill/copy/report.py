@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 REPORT_FILE: Final = "backfill-report.json"
 FORMAT: Final = "twinstore.backfill-report@1"
-# What is counted by something else than the owner of a row.
-OTHER_COUNTS: Final = frozenset({"equivalences", "rules"})
+# What has another label than the owner of a row.
+OTHER_COUNTS: Final = frozenset({"equivalences", "rules", "under"})
 COUNTS: Final = tuple(item.name for item in fields(RangeTally) if item.name not in OTHER_COUNTS)
 # As many as of quarantine and conflicts; after a hundred the cause is elsewhere.
 SHOWN: Final = 100
