@@ -14,9 +14,12 @@ from bson import DBRef, Decimal128, Int64, ObjectId
 from bson.binary import UUID_SUBTYPE, Binary
 
 from twinstore.bulk.changes import ChangeRefusedError, DocumentChanges
+from twinstore.bulk.rows import has_marks
 from twinstore.catalog.keys import KeyRange, KeyType
+from twinstore.catalog.row import Row
 from twinstore.errors import ValidationError
-from twinstore.scheduler.catalog import AUDIT, RUNS
+from twinstore.scheduler.catalog import AUDIT, POLICY_JOBS, RUNS, TRIGGERS
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.typed_entities import STAMPS, WARES
 from twinstore_backfill.ignored import IgnoredPath, with_drops
 from twinstore_backfill.rules.model import (
@@ -34,8 +37,10 @@ from twinstore_backfill.rules.model import (
     Rule,
     TrimRule,
 )
+from twinstore_backfill.verify.expected import Expected, RowExpectation
 from twinstore_backfill.verify.rules import check_tenants, moves_tenants, ranges_after, verifier_changes
 from twinstore_mongo.bulk.scan import CollectionScan
+from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.object_ids import ReplacedIds
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
@@ -362,3 +367,28 @@ def test_broken_texts_are_read_only_for_a_rule_that_replaces_them() -> None:
         (broken,) = CollectionScan.of(RUNS, other).rows(raw)
         assert b"u0000bson" in broken.content
     assert mended.rules == (1,)
+
+
+def test_a_whole_number_of_a_rule_has_the_bits_of_its_field() -> None:
+    counted = rule(NumberRule, "fireCount", "triggers", source="text")
+    trigger = {"_id": "t1", "tenantId": "t", "misfireCount": Int64(0)}
+    row, other = scanned([counted], TRIGGERS, {**trigger, "fireCount": "3"}, {**trigger, "fireCount": 3})
+    assert orjson.loads(row.content)["doc"]["fireCount"] == 3
+    # What no rule changed is shown as it is stored.
+    assert not has_marks(row.content)
+    assert has_marks(other.content)
+
+
+def test_what_follows_from_a_document_before_the_rules_contradicts_nothing() -> None:
+    job = SCHEDULER_EXAMPLES.of(POLICY_JOBS).small("t", "j1")
+    stored = codec_of(POLICY_JOBS).encode(Row(job))
+    stored["priority"], stored["_priorityRank"] = "urgent", Int64(7)
+    rules = [rule(MapRule, "priority", "policy_jobs", values={"urgent": job.priority.value})]
+    (row,) = scanned(rules, POLICY_JOBS, stored)
+    expected = RowExpectation(POLICY_JOBS).of(row)
+    assert isinstance(expected, Expected)
+    assert expected.changes == ()
+    row.rules = ()
+    contradicting = RowExpectation(POLICY_JOBS).of(row)
+    assert isinstance(contradicting, Expected)
+    assert [change.kind for change in contradicting.changes] == ["beside"]
