@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import bson
@@ -44,20 +45,37 @@ from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.object_ids import ReplacedIds
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from twinstore.bulk.changes import ChangedDocument
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.scheduler.policy_jobs import PolicyRunJob
+
 OID = ObjectId("65a1b2c3d4e5f60718293a4b")
 OID_UUID = "018cffa2-49b8-7d4e-97d8-1c60a4e92c00"
 DATE = datetime(2024, 3, 1, 12, 30)  # noqa: DTZ001  # as the client gives dates
 
 
-def rule(kind, path, entity="runs", number=1, **more):  # noqa: ANN001, ANN003, ANN201  # any rule
+def rule(
+    kind: Callable[..., Rule],
+    path: str,
+    entity: str = "runs",
+    number: int = 1,
+    **more: Any,  # noqa: ANN401  # the parts of any rule
+) -> Rule:
+    """Return a rule."""
     return kind(number=number, line=number, entity=entity, path=tuple(path.split(".")), reason="why", **more)
 
 
-def local(path="createdAt", **more):  # noqa: ANN001, ANN003, ANN201
+def local(path: str = "createdAt", **more: Any) -> Rule:  # noqa: ANN401  # the parts of a rule
+    """Return a rule about dates."""
     return rule(DateRule, path, **{"formats": ("%d.%m.%Y %H:%M",), "zone": "Europe/Zurich", **more})
 
 
-def changed(rules, document, entity=RUNS):  # noqa: ANN001, ANN201
+def changed(rules: Sequence[Rule], document: dict[str, object], entity: Entity = RUNS) -> ChangedDocument:
+    """Return a document after rules."""
     changes = verifier_changes(JobRules(tuple(rules)), [entity])
     return changes.documents[entity.name](document, MONGO_VALUES)
 
@@ -309,7 +327,8 @@ RUN = {
 }
 
 
-def scanned(rules: list[Rule], entity, *documents):  # noqa: ANN001, ANN002, ANN201
+def scanned(rules: Sequence[Rule], entity: Entity, *documents: dict[str, Any]) -> list[ScanRow]:
+    """Return the rows of documents under rules."""
     scan = CollectionScan.of(entity, verifier_changes(JobRules(tuple(rules)), [entity]))
     return scan.rows(b"".join(map(bson.encode, documents)))
 
@@ -380,7 +399,7 @@ def test_a_whole_number_of_a_rule_has_the_bits_of_its_field() -> None:
 
 
 def test_what_follows_from_a_document_before_the_rules_contradicts_nothing() -> None:
-    job = SCHEDULER_EXAMPLES.of(POLICY_JOBS).small("t", "j1")
+    job = cast("PolicyRunJob", SCHEDULER_EXAMPLES.of(POLICY_JOBS).small("t", "j1"))
     stored = codec_of(POLICY_JOBS).encode(Row(job))
     stored["priority"], stored["_priorityRank"] = "urgent", Int64(7)
     rules = [rule(MapRule, "priority", "policy_jobs", values={"urgent": job.priority.value})]
