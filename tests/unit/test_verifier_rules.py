@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import bson
@@ -14,9 +15,12 @@ from bson import DBRef, Decimal128, Int64, ObjectId
 from bson.binary import UUID_SUBTYPE, Binary
 
 from twinstore.bulk.changes import ChangeRefusedError, DocumentChanges
+from twinstore.bulk.rows import has_marks
 from twinstore.catalog.keys import KeyRange, KeyType
+from twinstore.catalog.row import Row
 from twinstore.errors import ValidationError
-from twinstore.scheduler.catalog import AUDIT, RUNS
+from twinstore.scheduler.catalog import AUDIT, POLICY_JOBS, RUNS, TRIGGERS
+from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.typed_entities import STAMPS, WARES
 from twinstore_backfill.ignored import IgnoredPath, with_drops
 from twinstore_backfill.rules.model import (
@@ -34,25 +38,44 @@ from twinstore_backfill.rules.model import (
     Rule,
     TrimRule,
 )
+from twinstore_backfill.verify.expected import Expected, RowExpectation
 from twinstore_backfill.verify.rules import check_tenants, moves_tenants, ranges_after, verifier_changes
 from twinstore_mongo.bulk.scan import CollectionScan
+from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.object_ids import ReplacedIds
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from twinstore.bulk.changes import ChangedDocument
+    from twinstore.bulk.rows import ScanRow
+    from twinstore.catalog.entity import Entity
+    from twinstore.scheduler.policy_jobs import PolicyRunJob
 
 OID = ObjectId("65a1b2c3d4e5f60718293a4b")
 OID_UUID = "018cffa2-49b8-7d4e-97d8-1c60a4e92c00"
 DATE = datetime(2024, 3, 1, 12, 30)  # noqa: DTZ001  # as the client gives dates
 
 
-def rule(kind, path, entity="runs", number=1, **more):  # noqa: ANN001, ANN003, ANN201  # any rule
+def rule(
+    kind: Callable[..., Rule],
+    path: str,
+    entity: str = "runs",
+    number: int = 1,
+    **more: Any,  # noqa: ANN401  # the parts of any rule
+) -> Rule:
+    """Return a rule."""
     return kind(number=number, line=number, entity=entity, path=tuple(path.split(".")), reason="why", **more)
 
 
-def local(path="createdAt", **more):  # noqa: ANN001, ANN003, ANN201
+def local(path: str = "createdAt", **more: Any) -> Rule:  # noqa: ANN401  # the parts of a rule
+    """Return a rule about dates."""
     return rule(DateRule, path, **{"formats": ("%d.%m.%Y %H:%M",), "zone": "Europe/Zurich", **more})
 
 
-def changed(rules, document, entity=RUNS):  # noqa: ANN001, ANN201
+def changed(rules: Sequence[Rule], document: dict[str, object], entity: Entity = RUNS) -> ChangedDocument:
+    """Return a document after rules."""
     changes = verifier_changes(JobRules(tuple(rules)), [entity])
     return changes.documents[entity.name](document, MONGO_VALUES)
 
@@ -304,7 +327,8 @@ RUN = {
 }
 
 
-def scanned(rules: list[Rule], entity, *documents):  # noqa: ANN001, ANN002, ANN201
+def scanned(rules: Sequence[Rule], entity: Entity, *documents: dict[str, Any]) -> list[ScanRow]:
+    """Return the rows of documents under rules."""
     scan = CollectionScan.of(entity, verifier_changes(JobRules(tuple(rules)), [entity]))
     return scan.rows(b"".join(map(bson.encode, documents)))
 
@@ -362,3 +386,28 @@ def test_broken_texts_are_read_only_for_a_rule_that_replaces_them() -> None:
         (broken,) = CollectionScan.of(RUNS, other).rows(raw)
         assert b"u0000bson" in broken.content
     assert mended.rules == (1,)
+
+
+def test_a_whole_number_of_a_rule_has_the_bits_of_its_field() -> None:
+    counted = rule(NumberRule, "fireCount", "triggers", source="text")
+    trigger = {"_id": "t1", "tenantId": "t", "misfireCount": Int64(0)}
+    row, other = scanned([counted], TRIGGERS, {**trigger, "fireCount": "3"}, {**trigger, "fireCount": 3})
+    assert orjson.loads(row.content)["doc"]["fireCount"] == 3
+    # What no rule changed is shown as it is stored.
+    assert not has_marks(row.content)
+    assert has_marks(other.content)
+
+
+def test_what_follows_from_a_document_before_the_rules_contradicts_nothing() -> None:
+    job = cast("PolicyRunJob", SCHEDULER_EXAMPLES.of(POLICY_JOBS).small("t", "j1"))
+    stored = codec_of(POLICY_JOBS).encode(Row(job))
+    stored["priority"], stored["_priorityRank"] = "urgent", Int64(7)
+    rules = [rule(MapRule, "priority", "policy_jobs", values={"urgent": job.priority.value})]
+    (row,) = scanned(rules, POLICY_JOBS, stored)
+    expected = RowExpectation(POLICY_JOBS).of(row)
+    assert isinstance(expected, Expected)
+    assert expected.changes == ()
+    row.rules = ()
+    contradicting = RowExpectation(POLICY_JOBS).of(row)
+    assert isinstance(contradicting, Expected)
+    assert [change.kind for change in contradicting.changes] == ["beside"]

@@ -250,9 +250,11 @@ class CollectionScan:
         if self.change is None or not self.change.reads_broken_text:
             return None
         try:
-            return self.row(bson.decode(raw, BROKEN_TEXT))
+            row = self.row(bson.decode(raw, BROKEN_TEXT))
         except (bson.InvalidBSON, TypeError):  # or some of these texts are left, which are not JSON
             return None
+        # Its key and owner may still hold such a text.
+        return row if row.error is None else None
 
     def first_owner_of(self, raw: bytes) -> StoredOwner:
         """Return the owner by the first value of the tenant, under which the server finds the document."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
@@ -17,8 +17,6 @@ from twinstore.models.shapes import Kind, shapes_of
 from twinstore_backfill.rules.model import RenameRule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from twinstore.bulk.changes import StoredValues
     from twinstore.catalog.entity import Entity
     from twinstore.models.shapes import ValueShape
@@ -85,10 +83,15 @@ def _typed(value: object, kind: Kind | None) -> object:
         if kind is Kind.DECIMAL and type(value) in {str, int, float}:
             return Decimal(str(value))
         if isinstance(value, str):
-            return TYPES[kind](value) if kind in TYPES else value
+            read = None if kind is None else TYPES.get(kind)
+            return value if read is None else read(value)
     except (ValueError, InvalidOperation, PydanticCustomError):
         pass  # not of this type, which the model says better
     return value
 
 
-TYPES: Final = {Kind.INSTANT: parse_timestamp, Kind.UUID: UUID, Kind.OBJECT_ID: StoredObjectId}
+TYPES: Final[Mapping[Kind, Callable[[str], object]]] = {
+    Kind.INSTANT: parse_timestamp,
+    Kind.UUID: UUID,
+    Kind.OBJECT_ID: StoredObjectId,
+}

@@ -184,9 +184,8 @@ def _count(value: object) -> Exact | None:
         return of_text(value) if COUNT.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    if value - value != 0:  # not finite
-        return None
-    return of_decimal(Decimal(repr(value) if isinstance(value, float) else value))
+    number = Decimal(repr(value) if isinstance(value, float) else value)
+    return of_decimal(number) if number.is_finite() else None
 
 
 @dataclass(frozen=True, slots=True)
