@@ -237,6 +237,10 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (rule("drop", "path = 'runs.\"\\q\"'"), 'line 1: [[drop]] path: "\\q" is not quoted as TOML'),
         (rule("trim", f'{RUNS_STATE}empty = "yes"'), "line 1: [[trim]] expects true or false for empty."),
         (rule("map", RUNS_STATE), "line 1: [[map]] needs values or absent."),
+        (
+            rule("map", f'{RUNS_STATE}values = {{ a = "b" }}\nabsent = ["a"]'),
+            "line 1: [[map]] has 'a' in values",
+        ),
         (rule("map", f"{RUNS_STATE}values = {{ a = [1] }}"), "line 1: [[map]] expects a table of words"),
         (rule("replace", RUNS_STATE), "line 1: [[replace]] needs either text, which is not empty, or what."),
         (
@@ -327,6 +331,7 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (rule("date", DATE.format("%Y-%m-%d %Q")), "line 1: [[date]] runs.createdAt: %Q in"),
         (rule("date", DATE.format("%Y-%m %z")), "line 1: [[date]] runs.createdAt: '%Y-%m %z' gives no whole"),
         (rule("date", DATE.format("%Y-%j %I%z")), "line 1: [[date]] runs.createdAt: '%Y-%j %I%z' needs both"),
+        (rule("date", DATE.format("%Y-%m-%d (%b)%z")), "line 1: [[date]] runs.createdAt: %b and %m in"),
         (rule("date", DATE.format("%Y%Y-%j%z")), "line 1: [[date]] runs.createdAt: %Y is repeated"),
         (
             rule("date", DATE.format("epoch-millis")),
@@ -347,6 +352,14 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (
             rule("drop", 'path = "runs.error"'),
             "line 1: [[drop]] runs.error: 'error' is a property of the model",
+        ),
+        (
+            rule("default", 'path = "audit.metadata.*"\nvalue = "x"'),
+            "line 1: [[default]] audit.metadata.*: name",
+        ),
+        (
+            rule("rename", 'path = "runs.old.*"\nto = "error"'),
+            "line 1: [[rename]] runs.old.*: * would move several values to one place",
         ),
         # Keys.
         (rule("trim", 'path = "runs._id"'), "line 1: [[trim]] runs._id: '_id' is part of the key of runs"),
@@ -425,6 +438,7 @@ def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tm
         + rule("date", DATE.format("%d.%m.%Y") + '\nzone = "UTC"'),
         rule("id", 'path = "runs._id"\nto = "text"'),
         rule("trim", 'path = "audit.metadata.*"'),
+        rule("rename", 'path = "execution_logs.data.*.a"\nto = "data.*.b"'),
         rule("trim", 'path = "impact_snapshots._tenantId"'),
         rule("accept", f'{ACCEPT}"orphan"\nentity = "*"\nmost = 1')
         + rule("accept", f'{ACCEPT}"key"\nentity = "*"\nmost = 1')

@@ -173,6 +173,7 @@ class RangeTally:
     """What copying one range amounted to: each a count by the label of the owner, without the zeros.
 
     ``equivalences`` counts by kind the unchanged rows that both sides hold in a form that no copy writes.
+    ``under`` names the digest of the rules under which the range was copied; nothing if there were none.
     """
 
     read: Mapping[str, int]
@@ -185,6 +186,7 @@ class RangeTally:
     torn_tail: Mapping[str, int] = field(default_factory=dict[str, int])
     ignored: Mapping[str, int] = field(default_factory=dict[str, int])
     equivalences: Mapping[str, int] = field(default_factory=dict[str, int])
+    under: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def lines(self) -> tuple[TallyLine, ...]:
         """Return the tally as the ledger stores it: owners are values, never names of fields."""

@@ -48,7 +48,7 @@ def run(pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         front = () if job_file is None else ("--job-file", job_file)
         out = () if name in {"diff", "plan"} else ("--out", tmp_path / name)
         all_options = (*pair.sides, *out, *more, "--format", "json")
-        return invoke(capsys, "backfill", *front, name, *all_options)
+        return invoke(capsys, "backfill", *front, *name.split(), *all_options)
 
     return command
 
@@ -96,6 +96,28 @@ def test_with_a_reason_in_the_job_file_all_is_equal_and_ready(run: Run, tmp_path
     assert "left by the old importer" in (tmp_path / "verify" / "parity-report.md").read_text()
 
 
+def test_a_rule_that_is_added_belongs_to_the_same_job(run: Run, pair: MemoryPair) -> None:
+    stopped = run("copy", "--execute", "--max-quarantine", 0)
+    assert stopped.code == Exit.INCONCLUSIVE
+    (job,) = pair.target.ledger.jobs()
+    # Finished ranges of runs are read again, because they were copied under other rules; others are not.
+    finished = {item.number: item.finished_at for item in pair.target.ledger.ranges(job.id)}
+    answer = run("copy", "--execute", *PATHS)
+    assert (answer.code, answer.json["job"]["id"], answer.json["quarantine"]["count"]) == (Exit.OK, job.id, 0)
+    again = {
+        item.entity: item.finished_at != finished[item.number] for item in pair.target.ledger.ranges(job.id)
+    }
+    assert (again["runs"], again["schedules"]) == (True, False)
+    assert run("verify", *PATHS).json["entities"][1]["counts"]["missing"] == 0
+
+
+def test_quarantine_is_released_by_a_rule_without_another_copy(run: Run, pair: MemoryPair) -> None:
+    assert run("copy", "--execute").json["quarantine"]["count"] == 3
+    answer = run("quarantine retry", "--execute", *PATHS)
+    assert (answer.code, answer.json["quarantine"]["count"]) == (Exit.OK, 0)
+    assert len(list(pair.target.ledger.jobs())) == 1
+
+
 def test_one_such_row_is_shown_as_equal(run: Run, tmp_path: Path) -> None:
     assert run("copy", "--execute", *PATHS).code == Exit.OK
     row = ("--entity", "runs", "--key", "acme-run-3")
@@ -121,7 +143,7 @@ def test_other_differences_are_still_found(run: Run, pair: MemoryPair) -> None:
     ("path", "problem"),
     [
         ("runs", "names no property"),
-        ("runs.", "names no property"),
+        ("runs.", "is not a path"),
         ("nothing.x", "no such entity"),
         ("runs.error", "a property of the model"),
         ("runs.stats", "a property of the model"),

@@ -286,7 +286,8 @@ class Copy:
         self._ledger.resume(lease)
         # Before ranges are handed out, so that those of a killed process need not wait for its time.
         release_dead_workers(self._ledger, lease.job_id)
-        again = self._limits.reopen(self._ledger.ranges(lease.job_id, state=RangeState.LIVE))
+        under = {entity.name: self._options.rules.under(entity) for entity in self._source.bulk.entities()}
+        again = self._limits.reopen(self._ledger.ranges(lease.job_id, state=RangeState.LIVE), under)
         failed = {item.number for item in self._ledger.ranges(lease.job_id, state=RangeState.FAILED)}
         self._ledger.reopen(lease, sorted(again | failed))
 

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 REPORT_FILE: Final = "backfill-report.json"
 FORMAT: Final = "twinstore.backfill-report@1"
-EQUIVALENCES: Final = "equivalences"
-COUNTS: Final = tuple(item.name for item in fields(RangeTally) if item.name != EQUIVALENCES)
+# What has another label than the owner of a row.
+OTHER_COUNTS: Final = frozenset({"equivalences", "under"})
+COUNTS: Final = tuple(item.name for item in fields(RangeTally) if item.name not in OTHER_COUNTS)
 # As many as of quarantine and conflicts; after a hundred the cause is elsewhere.
 SHOWN: Final = 100
 DIED: Final = f"its worker died {MAX_DEATHS} times; the next run tries it again"

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from twinstore.errors import ValidationError
@@ -50,6 +50,9 @@ Path = Sequence[str]
 DIRECTIVES: Final = frozenset("YmdHIMSfpbBaAjz")
 TWO_DIGITS: Final = frozenset("yDxc")
 OFFSET: Final = "z"
+MONTHS: Final = frozenset("mbB")
+# Of each a format has one.
+ALTERNATIVES: Final = (MONTHS, frozenset("HI"), frozenset("aA"), frozenset("dj"))
 EPOCHS: Final = ("epoch-seconds", "epoch-milliseconds", "epoch-microseconds")
 DIRECTIVE: Final = re.compile(r"%(.?)", re.DOTALL)
 # By kind of rule what the field may hold that gets its result.
@@ -208,6 +211,8 @@ class RuleCheck:
 
     def _check_filled(self, rule: DefaultRule | DeriveRule, scope: Sequence[Entity]) -> None:
         """Check a rule that names a field of the model."""
+        if rule.path[-1] == ANY:
+            self._refuse(rule, "name the field to fill; * stands for names that are there already.")
         for value in self._values(rule, scope, _value_of_model):
             if isinstance(rule, DefaultRule):
                 self._check_holds(rule, value, rule.value)
@@ -221,7 +226,7 @@ class RuleCheck:
         if isinstance(rule, LookupRule):
             self._check_lookup(rule)
         if isinstance(rule, RenameRule):
-            self._values(rule, scope, lambda entity, _: _value_of_model(entity, rule.to))
+            self._check_rename(rule, scope)
             return
         for found in self._values(rule, scope, self._value_of_source):
             value = _innermost(found)
@@ -234,6 +239,13 @@ class RuleCheck:
             if results and value is not None and value.kind not in results:
                 wanted = " or ".join(sorted(kind.value for kind in results))
                 self._refuse(rule, f"the field is a {value.kind.value} and not {wanted}.")
+
+    def _check_rename(self, rule: RenameRule, scope: Sequence[Entity]) -> None:
+        self._values(rule, scope, lambda entity, _: _value_of_model(entity, rule.to))
+        pairs = zip(rule.path[:-1], rule.to[:-1], strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        if ANY in {*rule.path[shared:], *rule.to[shared:]}:
+            self._refuse(rule, "* would move several values to one place; name the property.")
 
     def _values(
         self,
@@ -304,8 +316,10 @@ class RuleCheck:
                 self._refuse(rule, f"%{name} in {text!r} is not a directive; known: {known}, %%.")
             if times > 1:
                 self._refuse(rule, f"%{name} is repeated in {text!r}.")
-        month = used.keys() & {"m", "b", "B"}
-        if "Y" not in used or not ("j" in used or (month and "d" in used)):
+        for same in ALTERNATIVES:
+            if len(twice := sorted(used.keys() & same)) > 1:
+                self._refuse(rule, f"%{twice[0]} and %{twice[1]} in {text!r} mean the same part of a date.")
+        if "Y" not in used or not ("j" in used or (used.keys() & MONTHS and "d" in used)):
             self._refuse(rule, f"{text!r} gives no whole date; it needs %Y, a month and %d, or %Y and %j.")
         if ("I" in used) is not ("p" in used):
             self._refuse(rule, f"{text!r} needs both %I and %p, or neither of them.")
@@ -331,11 +345,11 @@ class RuleCheck:
                 self._check_is_no_identity(rule, entity)
             self._values(rule, scope, _value_of_row)
         argument = rule.what.partition(":")[2]
-        if found.argument == "NAME":
+        if found.name == "unique":
             names = [index.name for entity in scope for index in entity.indexes if index.unique]
             if argument not in names:
                 self._refuse(rule, f"there is no unique index {argument!r}{nearest(argument, names)}")
-        if found.argument == "PATH":
+        if found.name == "rule":
             self._check_names_rule(rule, argument)
 
     def _check_is_no_identity(self, rule: AcceptRule, entity: Entity) -> None:

@@ -278,6 +278,11 @@ class JobRules:
         rest = sorted(text for text in said if text not in in_order)
         return sha256(b"\n".join((*in_order, *rest))).hexdigest()[:16] if said else ""
 
+    def under(self, entity: Entity) -> Mapping[str, int]:
+        """Return the digest as the tally of a range has it: a name that counts once, or none."""
+        digest = self.digest(entity)
+        return {digest: 1} if digest else {}
+
 
 def is_replace(rule: Rule) -> bool:
     """Whether the order of a rule in the file matters."""

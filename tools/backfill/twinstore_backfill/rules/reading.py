@@ -121,7 +121,7 @@ def _found(
             )
         if not _is_tables(value) or len(value) != len(places):
             raise ConfigurationError(
-                f"The job file {file}: write each rule as a table that begins with [[{name}]]."
+                f"The job file {file}: write each rule as a table that begins with [[{KINDS[name].value}]]."
             )
         yield from zip(places, [name] * len(value), value, strict=True)
 
@@ -234,6 +234,8 @@ class RuleTable:
             raise self._error("needs either text, which is not empty, or what.")
         if isinstance(rule, MapRule) and not rule.values and not rule.absent:
             raise self._error("needs values or absent.")
+        if isinstance(rule, MapRule) and (both := sorted(rule.values.keys() & set(rule.absent))):
+            raise self._error(f"has {both[0]!r} in values and in absent.")
         if isinstance(rule, DateRule) and not rule.formats:
             raise self._error("needs at least one format.")
         if isinstance(rule, AcceptRule):
