@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from io import StringIO
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pydantic
 import pytest
+from rich.console import Console
 
 from tests.support.copies import AS_OF, invoke, memory_pair
 from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN
+from twinstore.models.canonical import describe_failure
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
-from twinstore_backfill.cli.output import warning_texts
+from twinstore_backfill.cli.output import cause_texts, warning_texts
 from twinstore_backfill.copy import duplicates
 from twinstore_backfill.copy.duplicates import SortedRecords
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.status import plan_document
+from twinstore_backfill.plan import plan_document
 from twinstore_backfill.process.messages import Messages
 from twinstore_backfill.reasons import MOST, OTHER, Reasons
 from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.report.model import CauseReport
 from twinstore_backfill.report.texts import about, between, folded_warnings
+from twinstore_backfill.report.trend import earlier_report, with_trend
+from twinstore_backfill.report.writing import ReportFormat, render
+from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.reading import read_rules
 from twinstore_backfill.survey import bounds_of
 from twinstore_memory.rows import DocumentRow, encode, store_unchecked
 
@@ -238,3 +247,98 @@ def test_what_a_reason_says_of_one_row_alone_is_not_counted_apart(reason: str, c
     found = Reasons()
     found.add("runs", "quarantined", reason, None)
     assert list(found.counted) == [("runs", "quarantined", counted)]
+
+
+def test_the_page_begins_with_what_a_reader_needs_first(pair: MemoryPair) -> None:
+    pair.copy()
+    report = pair.verify(title="Orders of 2019").model_copy(
+        update={"warnings": ("w4rning of speed",), "speed_only": 1}
+    )
+    page = render(report, ReportFormat.HTML).decode()
+    assert "<title>INCONCLUSIVE: Orders of 2019</title>" in page
+    header = page[page.index("<header") : page.index("</header>")]
+    # Of 135 documents one schedule is equal.
+    for text in ("Orders of 2019", "0.7 % proved (1)", "99.2 % refused (134)", "quarantine list"):
+        assert text in header
+    assert "w4rning" not in header
+    wanted = ['id="causes"', "[[map]]", 'id="entities"', "without documents", 'id="checks"', 'id="digests"']
+    places = [page.index(text) for text in (*wanted, 'id="warnings"', "w4rning")]
+    assert places == sorted(places)
+    # The entities that neither side has are folded away.
+    (empty,) = re.findall(r"without documents</summary>\s*<p>(.*?)</p>", page)
+    assert "triggers" in empty
+    assert "runs" not in empty.split(", ")
+
+
+def test_a_report_shows_what_was_open_in_earlier_ones_of_its_directory(
+    pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "verified"
+    for copied, expected in ((False, []), (True, [0]), (True, [0, 1])):
+        if copied:
+            pair.copy()
+        found = invoke(
+            capsys, "backfill", "verify", *pair.sides, "--out", out, "--format", "json", "--title", "T"
+        ).json
+        assert [point["proved"] for point in found["envelope"]["trend"]] == expected
+        assert found["title"] == "T"
+        assert ('id="trend"' in (out / "parity-report.html").read_text()) is bool(expected)
+    other = pair.verify(tenants=["acme"])
+    assert with_trend(other, earlier_report(out / "parity-report.json")) == other
+    (out / "parity-report.json").write_text("{}")
+    assert earlier_report(out / "parity-report.json") is None
+
+
+def refusal_of(entity: Entity, model: CanonicalModel, **changes: object) -> str:
+    """Return the reason for which a stored document forms no model."""
+    document = {name: value for name, value in {**model.wire(), **changes}.items() if value is not None}
+    with pytest.raises(pydantic.ValidationError) as caught:
+        entity.model.model_validate(document)
+    return describe_failure(entity.model, caught.value, quote=False)
+
+
+RUN = make_run("acme", "run-1")
+SOLVED: list[tuple[Entity, str, str, str]] = [
+    (RUNS, "quarantined", refusal_of(RUNS, RUN, priority=1), "drop"),
+    (RUNS, "quarantined", refusal_of(RUNS, RUN, state="done"), "map"),
+    (RUNS, "quarantined", refusal_of(RUNS, RUN, createdAt=None), "default"),
+    (RUNS, "quarantined", refusal_of(RUNS, RUN, createdAt="1.2.2020 10:00"), "date"),
+    (RUNS, "quarantined", refusal_of(RUNS, RUN, createdAt=1580551200), "date"),
+    (RUNS, "quarantined", refusal_of(RUNS, RUN, stats={**RUN.wire()["stats"], "completed": "7"}), "number"),
+    (RUNS, "quarantined", refusal_of(RUNS, RUN, error="a\x00b"), "replace"),
+    (AUDIT, "quarantined", "its fields _id and id differ", "key"),
+    (AUDIT, "quarantined", "the stored key is not a string", "id"),
+    (SCHEDULES, "quarantined", f"{UNIQUE_VALUE_TAKEN}: its name by another row", "accept"),
+    (SCHEDULES, "quarantined", refusal_of(SCHEDULES, make_schedule("acme", "s"), timezone="Mars"), "map"),
+    (SCHEDULES, "quarantined", refusal_of(SCHEDULES, make_schedule("acme", "s"), whenCron="0 0 * *"), "map"),
+    (RUNS, "quarantined", refusal_of(RUNS, RUN, error=7), "accept"),
+    (RUNS, "unproved", "doc.createdAt (text_timestamp)", "accept"),
+    (RUNS, "unproved", "doc.stats.completed (default_for_absent)", "accept"),
+    (AUDIT, "unproved", "doc.category (whitespace)", "trim"),
+]
+
+
+@pytest.mark.parametrize(("entity", "kind", "reason", "rule"), SOLVED)
+def test_what_solves_a_cause_is_a_rule_that_a_job_file_takes(
+    entity: Entity, kind: str, reason: str, rule: str
+) -> None:
+    found = Reasons()
+    found.add(entity.name, kind, reason, ("key",))
+    (cause,) = found.reports([entity])
+    assert list(tomllib.loads(cause.remedy)) == [rule], reason
+    # Only its owner knows what an absent value means.
+    text = cause.remedy.replace('value = "…"', 'value = "2025-01-01T00:00:00+00:00"')
+    rules = read_rules(tomllib.loads(text), text, "job.toml")
+    check_rules(rules, [entity])
+    assert [item.kind.value for item in rules] == [rule]
+
+
+@pytest.mark.parametrize("width", [60, 100, 120, 200])
+def test_what_is_pasted_is_never_broken_by_a_narrow_terminal(width: int) -> None:
+    remedy = '[[map]]\npath = "runs.state"\nvalues = { "…" = "planning" }'
+    cause = CauseReport(entity="runs", kind="quarantined", reason=STATE, documents=1, remedy=remedy)
+    console = Console(file=StringIO(), width=width, markup=False, highlight=False)
+    for text in cause_texts([cause], ""):
+        console.print(text)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]  # made above
+    assert all(line in shown for line in remedy.splitlines())

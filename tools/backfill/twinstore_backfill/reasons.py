@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from twinstore.bulk.unique_moves import without_holder
 from twinstore_backfill.causes import cause_of
 from twinstore_backfill.report.model import CauseReport
+from twinstore_backfill.rules.kinds import acceptable
 from twinstore_backfill.rules.model import quoted
 
 if TYPE_CHECKING:
@@ -123,21 +124,32 @@ def remedy_of(entity: Entity, kind: str, cause: str, reason: str, rows: int) -> 
         return _for_equivalence(entity, reason)
     if kind not in REFUSED:
         return ""
-    return _rule_for(entity, cause, reason) or _accepted(cause, "entity", entity.name, rows)
+    if rule := _rule_for(entity, cause, reason):
+        return rule
+    if acceptable(cause) is None:
+        return f"twinstore backfill quarantine list --entity {entity.name}"
+    return _accepted(cause, {"entity": entity.name, "most": rows})
 
 
-def _accepted(kind: str, place: str, name: str, most: int | None = None) -> str:
-    return _rule("accept", {"kind": kind, place: name, "most": most, "reason": "…", "approved-by": "…"})
+def _accepted(kind: str, keys: Mapping[str, object]) -> str:
+    return _rule("accept", {"kind": kind, **keys, "reason": "…", "approved-by": "…"})
 
 
 def _for_equivalence(entity: Entity, reason: str) -> str:
     found = EQUIVALENCE.fullmatch(reason)
     if found is None:
         return ""
-    path = _path(entity, MEMBER.sub("", found["path"]))
+    names = MEMBER.sub("", found["path"])
+    field = names.partition(".")[0]
+    # No rule changes a key, and no job accepts another form of what identifies a row.
+    if field in entity.key:
+        return ""
     if found["kind"] == "whitespace":
-        return _rule("trim", {"path": path, "reason": "…"})
-    return _accepted(found["kind"], "path", path)
+        return _rule("trim", {"path": _path(entity, names), "reason": "…"})
+    identity = {entity.tenant_field, *(name for index in entity.uniques for name in index.names)}
+    if field in identity or acceptable(found["kind"]) is None:
+        return ""
+    return _accepted(found["kind"], {"path": _path(entity, names)})
 
 
 def _rule_for(entity: Entity, cause: str, reason: str) -> str:
@@ -161,13 +173,16 @@ def _path(entity: Entity, path: str) -> str:
 def _map(path: str, rule: str) -> str:
     word = WORD.match(rule)
     # The stored words appear in no report; only their owner knows which word each of them means.
-    return _rule("map", {"path": path, "values": {"…": word[1] if word else "…"}, "reason": "…"})
+    meant = word[1] if word else TIMES["timezone" if rule.startswith(NO_ZONE) else "cron"]
+    return _rule("map", {"path": path, "values": {"…": meant}, "reason": "…"})
 
 
 def _plain(kind: str, keys: Mapping[str, object]) -> Callable[[str, str], str]:
     return lambda path, _: _rule(kind, {"path": path, **keys, "reason": "…"})
 
 
+NO_ZONE: Final = "not a known time zone"
+TIMES: Final = {"timezone": "Europe/Berlin", "cron": "0 0 * * *"}
 FROM_TEXT: Final = {"from": "text"}
 SWISS: Final = {"formats": ["%d.%m.%Y %H:%M"], "zone": "Europe/Zurich"}
 
@@ -176,7 +191,7 @@ SWISS: Final = {"formats": ["%d.%m.%Y %H:%M"], "zone": "Europe/Zurich"}
 RULES: Final[tuple[tuple[tuple[str, ...], Callable[[str, str], str]], ...]] = (
     (("Unknown property",), _plain("drop", {})),
     (("Required property is missing",), _plain("default", {"value": "…"})),
-    (("Input should be '",), _map),
+    (("Input should be '", NO_ZONE, "cron "), _map),
     (
         ("Input should be ISO 8601", "Input should be a timestamp", "Timestamp has no offset"),
         _plain("date", SWISS),

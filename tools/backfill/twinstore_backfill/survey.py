@@ -73,7 +73,7 @@ class Surveyor:
     """Reads a source."""
 
     def __init__(self, source: Store, target: Store, options: CopyOptions, as_of: datetime) -> None:
-        self._source, self._options = source, options
+        self._options = options
         self._retention, self._as_of = target.options, as_of
         self._rows = SourceRows(source.bulk, options)
         self.survey = Survey()
@@ -106,7 +106,7 @@ class Surveyor:
         expired = expiry_test(entity, self._retention, self._as_of)
         reader = RangeReader(entity, expired=expired, lines=self.survey.lines, subset=self._rows.subset)
         started = monotonic()
-        with self._source.bulk.view() as view:
+        with self._rows.port.view() as view:
             for batch in self._records(view, entity, within, most):
                 wanted = reader.wanted(batch)
                 if uniques is not None:

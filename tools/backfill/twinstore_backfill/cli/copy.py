@@ -179,7 +179,7 @@ def plan(
     """Show what a copy would do, and what it would refuse or change and why. Writes nothing."""
     from twinstore_backfill.cli.copying import plan_texts
     from twinstore_backfill.copy.options import CopyOptions
-    from twinstore_backfill.copy.status import plan_document
+    from twinstore_backfill.plan import plan_document
 
     name = sides.name
     options = CopyOptions(

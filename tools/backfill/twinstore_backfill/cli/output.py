@@ -209,6 +209,8 @@ def _indented(text: Text) -> Padding:
 
 
 def _longest_word(text: str) -> int:
+    if isinstance(text, Block):
+        return _width(text)
     return max(map(_width, text.split()), default=0)
 
 
@@ -225,7 +227,7 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Block):
-        return visible_lines(value)
+        return Block(visible_lines(value))
     return f"{value:,}" if isinstance(value, int) else visible(str(value))
 
 

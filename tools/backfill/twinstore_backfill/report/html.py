@@ -155,7 +155,7 @@ class Cause:
     title: str
     reason: str
     example: str
-    remedy: str
+    remedy: tuple[str, ...]
     width: int
 
 
@@ -323,7 +323,7 @@ def _causes(report: ParityReport) -> Section:
             title=f"{number_of(item.documents, 'document')} of {item.entity} {item.kind}",
             reason=item.reason,
             example=key_text(item.example),
-            remedy=item.remedy,
+            remedy=tuple(item.remedy.splitlines()),
             width=max(BAR * item.documents // largest, MIN_PIECE_WIDTH),
         )
         for item in causes[:MANY]

@@ -125,10 +125,14 @@ def _causes(report: ParityReport) -> Iterator[str]:
     yield "## Causes"
     yield ""
     rows = [
-        (item.entity, f"{item.documents:,}", item.kind, item.reason, key_text(item.example), item.remedy)
+        (item.entity, f"{item.documents:,}", item.kind, item.reason, key_text(item.example))
         for item in causes[:CAUSES]
     ]
-    yield from table(("entity", "documents", "kind", "reason", "example", "solved by"), rows)
+    yield from table(("entity", "documents", "kind", "reason", "example"), rows)
+    for remedy in dict.fromkeys(item.remedy for item in causes[:CAUSES] if item.remedy):
+        # Indented, because a name of the source could end a fence.
+        yield from (f"    {visible(line)}" for line in remedy.splitlines())
+        yield ""
     if len(causes) > CAUSES:
         yield f"… and {len(causes) - CAUSES:,} more: see parity-report.json."
         yield ""

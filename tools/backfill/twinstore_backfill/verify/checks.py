@@ -420,6 +420,7 @@ def _after_failure(options: VerifyOptions, checks: Sequence[Check]) -> str:
 
 # Of the causes of open rows; the table has all of them.
 LARGEST: Final = 3
+LONGEST_REASON: Final = 80
 
 
 def _after_gaps(checks: Sequence[Check], causes: Sequence[CauseReport]) -> str:
@@ -428,7 +429,8 @@ def _after_gaps(checks: Sequence[Check], causes: Sequence[CauseReport]) -> str:
         named = ", ".join(f"{item.id} ({item.title})" for item in checks if item.result == "inconclusive")
         return f"Resolve what {named} found, then verify again in full."
     largest = "; ".join(
-        f"{item.documents:,} of {item.entity}: {clipped(item.reason)}" for item in causes[:LARGEST]
+        f"{item.documents:,} of {item.entity}: {clipped(item.reason, LONGEST_REASON)}"
+        for item in causes[:LARGEST]
     )
     refused = any(item.kind == FindingKind.QUARANTINED for item in causes)
     command = (
