@@ -97,7 +97,7 @@ class RepairResult:
 class Repair:
     """Puts named rows of a target right."""
 
-    def __init__(  # noqa: PLR0917  # both sides, and how rows are judged
+    def __init__(  # both sides, and how rows are judged
         self,
         source: Store,
         target: Store,
