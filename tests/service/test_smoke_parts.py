@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.smoke.engine import Finding
     from twinstore_backfill.stores import Store
-    from twinstore_backfill.verify.lists import ListFinding
-    from twinstore_backfill.verify.row_lists import AnyStorage
+    from twinstore_backfill.verify.lists import AnyStorage, ListFinding
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)

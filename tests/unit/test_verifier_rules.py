@@ -22,7 +22,6 @@ from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import AUDIT, POLICY_JOBS, RUNS, TRIGGERS
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
 from twinstore.testing.typed_entities import STAMPS, WARES
-from twinstore_backfill.ignored import IgnoredPath, with_drops
 from twinstore_backfill.rules.model import (
     DateRule,
     DefaultRule,
@@ -293,8 +292,11 @@ def test_the_uuid_of_an_object_id_is_this_one(digits: str, uuid: str) -> None:
 
 
 def test_drops_at_the_top_alone_keep_digests() -> None:
-    ignored = (IgnoredPath("runs", ("old",), "why"), IgnoredPath("audit", ("metadata", "old")))
-    changes = verifier_changes(with_drops(JobRules(), ignored), [RUNS, AUDIT])
+    drops = (
+        DropRule(number=1, line=1, entity="runs", path=("old",), reason="why"),
+        DropRule(number=2, line=2, entity="audit", path=("metadata", "old")),
+    )
+    changes = verifier_changes(JobRules(drops), [RUNS, AUDIT])
     assert {name: change.dropped for name, change in changes.documents.items()} == {
         "runs": {"old"},
         "audit": None,

@@ -26,10 +26,7 @@ from twinstore_backfill.rules.model import (
     Rule,
     TrimRule,
 )
-from twinstore_backfill.verify.context import VerifyContext
-from twinstore_backfill.verify.lists import compare_with_rows, list_cutoffs
 from twinstore_backfill.verify.one_row import compare_row
-from twinstore_backfill.verify.row_lists import ListedRows, ListScope
 from twinstore_memory.rows import store_unchecked, stored_rows
 
 if TYPE_CHECKING:
@@ -120,10 +117,10 @@ def test_a_target_with_the_rows_after_the_rules_is_proved(old: MemoryPair) -> No
     assert (report.verdict, report.exit_code, report.cutover_ready) == ("PASS", Exit.OK, True)
     assert [item.rows for item in report.rules] == [7, 3, 7, 7, 7, 3, 7, 7, 3, 7]
     assert {item.name for item in report.equivalences} == {"ignored"}
-    assert "runs of acme, newest first" in report.computed_lists
+    (lists,) = (item for item in report.checks if item.id == "C5")
+    assert "runs of acme, newest first" in lists.by_rows
     text = markdown(report)
     assert "| map | runs.state | 7 | words of 2019 |" in text
-    assert "runs of acme, newest first" in text
 
 
 @pytest.mark.parametrize("number", [rule.number for rule in RULES])
@@ -169,38 +166,3 @@ def test_a_rule_on_the_tenant_decides_whose_rows_count(old: MemoryPair) -> None:
     ]
     assert old.verify(rules=rules, tenants=["acme"]).verdict == "PARTIAL"
     assert old.verify(rules=JobRules(RULES)).verdict == "FAIL"
-
-
-def test_a_sample_leaves_the_lists_of_changed_rows_open(old: MemoryPair) -> None:
-    report = old.verify(rules=JobRules(RULES), mode="sample")
-    (lists,) = (item for item in report.checks if item.id == "C5")
-    assert lists.result == "inconclusive"
-    assert "a sample does not read all of them" in lists.findings[0]
-
-
-def test_a_list_that_is_not_as_its_rows_make_it_fails(old: MemoryPair) -> None:
-    context = VerifyContext(
-        old.source, old.target, AS_OF, 100, since=old.source.bulk.now(), rules=JobRules(RULES)
-    )
-    scope = ListScope(("acme", None), list_cutoffs(context))
-    lists = replace(context, list_scope=scope).row_lists
-    query = next(item for item in lists.queries if item.name == "runs of acme, newest first")
-    found: dict[str, ListedRows] = {}
-    collected = lists.of(RUNS)
-    assert collected is not None
-    with old.source.changed(context.source.changes).bulk.view() as view:
-        records = [*view.records_of(RUNS, [(f"acme-run-{number}",) for number in range(7)])]
-    for record in records:
-        collected.add(record, found)
-    rows = found[query.name]
-    assert [row for (row,) in rows.first()] == [f"acme-run-{number}" for number in range(6, -1, -1)]
-    assert compare_with_rows(query, old.target.storage, rows).result == "pass"
-    fewer = ListedRows(rows.descending, 6, rows.found[:6])
-    more = ListedRows(rows.descending, 8, [*rows.found, (((True, at(-1)), (True, "x")), ("x",))])
-    other = ListedRows(tuple(not item for item in rows.descending), 7, rows.found[:])
-    problems = [compare_with_rows(query, old.target.storage, item).problem for item in (fewer, more, other)]
-    assert problems == [
-        "row 7: only the target has one",
-        "row 8: only the source has x",
-        "row 1: acme-run-0 by the rows of the source, acme-run-6 in target",
-    ]

@@ -95,7 +95,8 @@ def test_documents_of_another_service_are_proved_under_the_rules(pair: Pair, job
     assert (report.verdict, report.reasons) == ("PASS", ())
     rows = {f"{item.kind} {item.path}": item.rows for item in report.rules}
     assert rows["id runs._id"] == rows["map runs.state"] == rows["key audit.no"] == 4
-    assert "audit of acme" in report.computed_lists
+    (lists,) = (item for item in report.checks if item.id == "C5")
+    assert "audit of acme" in lists.by_rows
 
 
 def test_each_rule_that_only_the_verification_lacks_is_found(pair: Pair) -> None:

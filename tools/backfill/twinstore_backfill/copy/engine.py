@@ -108,7 +108,7 @@ def run_copy(
     preflight(partial(SourceRows, source.bulk, options))
     state = inspect_source(source)
     as_of = resolve_as_of(source.bulk, options.as_of)
-    if not any(decides_tenant(options.all_rules, entity) for entity in entities):
+    if not any(decides_tenant(options.rules, entity) for entity in entities):
         require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
         if options.execute:

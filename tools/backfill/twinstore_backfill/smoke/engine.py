@@ -30,8 +30,7 @@ from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.texts import number_of
 from twinstore_backfill.stores import preflight
 from twinstore_backfill.verify.checks import NO_LOCKS, SMOKE, ListContext, absent, list_checks, list_titles
-from twinstore_backfill.verify.lists import ListFinding, ListResult
-from twinstore_backfill.verify.row_lists import LARGEST_PAGE
+from twinstore_backfill.verify.lists import LARGEST_PAGE, ListFinding, ListResult
 from twinstore_backfill.verify.sampling import tenants_for_lists
 from twinstore_backfill.verify.stored_lists import StoredRows, check_list
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import Check
     from twinstore_backfill.verify.context import VerifyContext
-    from twinstore_backfill.verify.row_lists import AnyStorage
+    from twinstore_backfill.verify.lists import AnyStorage
 
 BENCHMARK: Final = "benchmark"
 # Enough for a 95th percentile that is not simply the slowest call.

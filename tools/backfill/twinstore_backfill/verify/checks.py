@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.context import VerifyContext
-    from twinstore_backfill.verify.lists import ListFinding, ListResult
+    from twinstore_backfill.verify.lists import AnyStorage, ListFinding, ListResult
     from twinstore_backfill.verify.options import VerifyOptions
-    from twinstore_backfill.verify.row_lists import AnyStorage
 
 SHOWN: Final = 100
 NOTHING: Final = (

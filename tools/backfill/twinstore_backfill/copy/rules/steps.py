@@ -309,8 +309,7 @@ def _rank(rule: DeriveRule, value: object) -> tuple[str, Any]:
         return "text", value
     if isinstance(value, datetime):
         return "instant", value
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if is_number and not math.isnan(value):
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and not math.isnan(value):
         return "number", value
     raise refused(rule, "finds values that cannot be compared")
 
