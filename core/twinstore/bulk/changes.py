@@ -28,7 +28,15 @@ class ChangeRefusedError(ValueError):
     """A change meets a value that it cannot turn into another one, so the row goes to quarantine.
 
     The text names the place and the reason, and no value.
+
+    Attributes:
+        document: what the other changes made of it, by which the row has its key and owner; ``None`` if those
+            are as they are stored.
     """
+
+    def __init__(self, text: str, document: Document | None = None) -> None:
+        super().__init__(text)
+        self.document = document
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,11 @@ class DocumentChange(Protocol):
         """Whether it takes texts that are not UTF-8: each wrong byte as a surrogate (``surrogateescape``)."""
         return False
 
+    @property
+    def dropped(self) -> frozenset[str] | None:
+        """The names at the top of a document that it drops, if it does nothing else."""
+        return None
+
     def __call__(self, document: Document, values: StoredValues) -> ChangedDocument:
         """Return a document after the change; the given one may be changed in place.
 
@@ -110,6 +123,12 @@ class DocumentChanges:
 
     def __bool__(self) -> bool:
         return bool(self.documents or self.keys or self.ids)
+
+    @property
+    def only_drop(self) -> bool:
+        """Whether nothing but names at the top of documents is dropped."""
+        dropping = (change.dropped is not None for change in self.documents.values())
+        return not self.keys and not self.ids and all(dropping)
 
 
 NO_CHANGES: Final = DocumentChanges()

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_ADDITIONAL_VALUES",
+    "NO_PARENT",
+    "TOO_LARGE",
     "BulkPort",
     "BulkView",
     "Cell",
@@ -76,6 +78,9 @@ __all__ = [
 
 
 NO_DIGESTS: Final = NoDigests("its driver has no digests")
+# How the reasons of every target begin that does not take a row.
+NO_PARENT: Final = "the row that it belongs to is not in the target"
+TOO_LARGE: Final = "it is larger than the target takes"
 Position = str
 OnConflict = Literal["fail", "overwrite"]
 CommitCheck = Callable[["Access"], None]
@@ -99,6 +104,8 @@ class Record:
             row.
         torn_tail: not a row, but what an interrupted writer left after the last one: counted, not moved.
         rules: the numbers of the rules that changed it, see :meth:`BulkPort.with_changes`.
+        stored_key: without a ``key``, what is stored in its place, as short extended JSON, if the driver can
+            say so.
     """
 
     key: Key | None
@@ -112,6 +119,7 @@ class Record:
     original: Original | str | None = field(default=None, compare=False)
     torn_tail: bool = False
     rules: Sequence[int] = ()
+    stored_key: str | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:
@@ -126,7 +134,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A record that the target did not take."""
+    """A record that the target did not take.
+
+    Attributes:
+        reason: why, without a value of it. Tools find the cause by how it begins: with :data:`NO_PARENT`,
+            :data:`TOO_LARGE`, or what :mod:`twinstore.bulk.unique_moves` says of unique values.
+    """
 
     record: Record
     reason: str
@@ -172,7 +185,8 @@ class Inventory:
     Attributes:
         entity: its name.
         present: whether its collection or table exists; an absent one reads as empty.
-        warnings: what makes reading slow, each a sentence that names the cost.
+        warnings: what makes reading slow, each a sentence that names the cost; of an absent one, that.
+        remarks: what else a reader should know, such as rows that the server removes meanwhile.
         removed_after: the age by the field of its retention at which the server removes rows by itself,
             ``None`` where it does not.
     """
@@ -180,6 +194,7 @@ class Inventory:
     entity: str
     present: bool = True
     warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     removed_after: timedelta | None = None
 
 
@@ -215,9 +230,10 @@ class BulkPort(Protocol):
         its ``error``. Counts by owner are those of the stored documents. Nothing is written through it.
 
         Raises:
-            UnsupportedCapabilityError: the driver cannot. Default: for any change.
+            UnsupportedCapabilityError: the driver cannot. Default: for any change but names that are dropped
+                at the top of documents, which then have an ``error``; tables have no such names.
         """
-        if changes:
+        if not changes.only_drop:
             raise UnsupportedCapabilityError(
                 f"Rules cannot be applied to what {self.place} stores; its rows are already of the model."
             )

@@ -24,6 +24,7 @@ from twinstore_backfill.outcome import Exit
 from twinstore_backfill.rules.model import NO_RULES
 from twinstore_backfill.rules.reading import with_options
 from twinstore_backfill.selftest.rows import sample_source
+from twinstore_backfill.verify.rules import verifier_changes
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
@@ -306,9 +307,10 @@ def test_a_name_that_the_description_creates_is_never_dropped_and_one_inside_of_
 
 def test_a_self_test_takes_its_sample_without_what_is_ignored(to_mongo: Migration) -> None:
     to_mongo.source["runs"].update_many({}, {"$set": {"__v": 0}})
-    dropping = with_options(NO_RULES, ["*.__v"])
+    rules = with_options(NO_RULES, ["*.__v"])
     with open_store("scheduler", "mongo", load_settings(to_mongo.config, environ={})) as store:
-        left, taken = (sample_source(store.bulk, 50, 0, rules) for rules in (NO_RULES, dropping))
+        changed = store.changed(verifier_changes(rules, store.bulk.entities()))
+        left, taken = (sample_source(side.bulk, 50, 0) for side in (store, changed))
     assert not left["runs"].records
     assert (len(taken["runs"].records), taken["runs"].unreadable) == (7, 0)
 

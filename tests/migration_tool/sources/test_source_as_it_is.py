@@ -23,8 +23,8 @@ from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing.scheduler.builders import make_audit_record, make_schedule
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.status import plan_document
 from twinstore_backfill.outcome import Exit, PreflightError
+from twinstore_backfill.plan import plan_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,8 +22,8 @@ from twinstore.scheduler.catalog import AUDIT, EXECUTION_LOGS, RUNS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.status import plan_document
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.plan import plan_document
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.repair.engine import delete_extra

@@ -19,10 +19,11 @@ from tests.unit.fast.scanned import DIGESTED, NAMES, example_row
 from twinstore.bulk.rows import SECRET_BYTES, ScanRow
 from twinstore.catalog.keys import KeyRange
 from twinstore.fast import digests
-from twinstore_backfill.rules.model import DropRule
+from twinstore_backfill.rules.model import DropRule, JobRules
 from twinstore_backfill.verify.expected import Expected, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.ranges import RangeComparison, RowComparison
+from twinstore_backfill.verify.rules import verifier_changes
 from twinstore_mongo.bulk.digests import DigestScan, acceptance_check, digest_form
 from twinstore_mongo.bulk.export import Exporter
 from twinstore_mongo.bulk.records import native_documents
@@ -62,7 +63,8 @@ class Verdicts:
         )
         self._validator = acceptance_check(library, entity, frozenset({IGNORED}))
         self._drops = (DropRule(number=1, line=1, entity=entity.name, path=(IGNORED,), reason=REASON),)
-        self._expectation = RowExpectation(entity, self._drops)
+        self._changed = CollectionScan.of(entity, verifier_changes(JobRules(self._drops), [entity]))
+        self._expectation = RowExpectation(entity)
 
     def proved(self, raw: bytes) -> tuple[bytes, int] | None:
         """Return what native code proves to be equal, and how often it ignored something."""
@@ -89,7 +91,7 @@ class Verdicts:
 
     def row(self, raw: bytes) -> ScanRow:
         """Return the row of a document as the exact way reads it."""
-        (row,) = self._scan.rows(raw)
+        (row,) = self._changed.rows(raw)
         return row
 
     def counted(self, raw: bytes, content: bytes) -> tuple[dict[str, int], dict[str, int]]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from logging import getLogger
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic, Self
+from typing import TYPE_CHECKING, Final, Generic, Self
 
 from typing_extensions import TypeVar
 
@@ -279,15 +279,25 @@ class SourceState:
 
     Attributes:
         absent: entities without a collection or table; they count as empty.
-        warnings: what is absent, and what makes reading slow, each a sentence with its cost.
+        remarks: what is absent, and what its server removes meanwhile.
+        costs: what makes reading slow, each a sentence with its cost.
         server_ttls: by entity, the age at which its server removes rows by itself.
         slow: entities for which each access to a range may read all rows.
     """
 
     absent: frozenset[str] = frozenset()
-    warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
     server_ttls: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
     slow: frozenset[str] = frozenset()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Both, the costs last."""
+        return self.remarks + self.costs
+
+
+NOTHING_LACKED: Final = SourceState()
 
 
 def inspect_source(source: Store) -> SourceState:
@@ -306,18 +316,21 @@ def inspect_source(source: Store) -> SourceState:
             driver=source.backend,
         )
     slow = frozenset(item.entity for item in found if item.warnings)
-    state = SourceState(absent, tuple(_warnings(found)), ttls_in(found), slow)
+    costs = tuple(text for item in found if item.present for text in item.warnings)
+    state = SourceState(absent, tuple(_remarks(found)), costs, ttls_in(found), slow)
     for text in state.warnings:
-        log.warning("source: %s", text)
+        # The result of the command shows them.
+        log.info("source: %s", text)
     return state
 
 
-def _warnings(found: Sequence[Inventory]) -> Iterator[str]:
-    """Yield what is absent in one sentence, because a foreign source lacks most entities; then the rest."""
+def _remarks(found: Sequence[Inventory]) -> Iterator[str]:
+    """Yield what is absent in one sentence, because a foreign source lacks most; then the remarks."""
     absent = [item for item in found if not item.present]
     if len(absent) > 1:
         yield f"There is nothing for {', '.join(item.entity for item in absent)}; they count as empty."
-    yield from (text for item in found if item.present or len(absent) == 1 for text in item.warnings)
+    yield from (text for item in absent if len(absent) == 1 for text in item.warnings)
+    yield from (text for item in found for text in item.remarks)
 
 
 def server_ttls(store: Store) -> dict[str, timedelta]:

@@ -13,6 +13,7 @@ from bson.int64 import Int64
 from typing_extensions import override
 
 from twinstore.bulk.changes import StoredObjectId, StoredReference, StoredValues
+from twinstore.models.fields import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +59,8 @@ class MongoValues(StoredValues):
             return Binary(value.bytes, UUID_SUBTYPE)
         if isinstance(value, Decimal):
             return Decimal128(value)
+        if isinstance(value, float) and value.is_integer() and INT64_MIN <= value <= INT64_MAX:
+            return int(value)
         if isinstance(value, datetime):
             # As the client gives instants: without a zone, in UTC.
             return value.astimezone(UTC).replace(tzinfo=None)

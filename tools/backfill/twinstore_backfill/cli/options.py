@@ -123,6 +123,10 @@ IgnoreUnknown = Annotated[
         "repeatable. Without a reason in a job file the proof stays open.",
     ),
 ]
+Title = Annotated[
+    str, typer.Option("--title", help="Name of the migration, the first words of every report for people.")
+]
+
 OnFinish = Annotated[
     str | None,
     typer.Option(

@@ -44,6 +44,7 @@ from twinstore_backfill.copy.report import (
     outcomes_of,
     report_document,
 )
+from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.outcome import UnknownJobError
@@ -104,9 +105,11 @@ def run_copy(
     refuse_same_store(source.bulk, target.bulk)
     check_rules(options.rules, source.bulk.entities())
     options.subset.check(entities)
+    preflight(partial(SourceRows, source.bulk, options))
     state = inspect_source(source)
     as_of = resolve_as_of(source.bulk, options.as_of)
-    require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
+    if not any(decides_tenant(options.rules, entity) for entity in entities):
+        require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
         if options.execute:
             prepare_target(target)
@@ -118,7 +121,7 @@ def run_copy(
         else:
             dry = DryRun(source, target, options, progress, stop)
             result = preflight(partial(dry.run, entities, as_of, started))
-    result = replace(result, warnings=state.warnings)
+    result = replace(result, warnings=state.warnings, speed_only=len(state.costs), title=options.title)
     if out is not None:
         write_atomic(out / REPORT_FILE, json_text(report_document(result)))
     return result
@@ -326,7 +329,7 @@ class Copy:
         """Write rows whose unique values moved between ranges; return whether there is more to copy."""
         if self._options.on_conflict != "overwrite":
             return False
-        sides = self._source.bulk, self._target.bulk
+        sides = self._rows.port, self._target.bulk
         moves = self._conflict_retry.run(
             f"Settling {entity.name}",
             lambda: resolve_unique_moves(*sides, self._ledger, keeper.refresh(), entity),
@@ -394,8 +397,12 @@ class Copy:
             settings=stored.settings,
             quarantine=self._exported.quarantine,
             conflicts=self._exported.conflicts,
+            causes=self._exported.reasons.reports(entities),
             failed=failed,
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,
-            fast_path=fast_path_report(context.share.packed, context.share.rows),
+            fast_path=fast_path_report(
+                context.share.packed, context.share.rows, self._rows.why_exact(entities)
+            ),
+            rules=self._rows.rules,
         )

@@ -46,6 +46,7 @@ class CopyOptions:
         out: directory of the report, of the quarantine and of the conflicts.
         rules: what changes on the way, and what is accepted.
         subset: copy only a part of the rows; part of the job, so that no other copy takes it for its own.
+        title: the name of the migration, for the report.
         retry_quarantine: only copy those ranges of the present job again that have quarantined documents.
     """
 
@@ -65,6 +66,7 @@ class CopyOptions:
     rules: JobRules = NO_RULES
     subset: Subset = EVERYTHING
     retry_quarantine: bool = False
+    title: str = ""
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""

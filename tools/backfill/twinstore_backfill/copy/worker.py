@@ -201,10 +201,14 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
         context.source.port.view() as view,
         copy_writer(context.target, entity, on_conflict=context.on_conflict, check=check) as writer,
     ):
-        reader = RangeReader(
-            entity, expired=context.expired[entity.name], lines=lines, subset=context.source.subset
-        )
         rows = context.source
+        reader = RangeReader(
+            entity,
+            expired=context.expired[entity.name],
+            lines=lines,
+            subset=rows.subset,
+            rules=rows.rules,
+        )
         read = rows.packed if isinstance(writer, AcceptsPacked) else rows.records
         for batch in read(view, entity, claim.within):
             # Before the batch is written: a range whose stop was requested here is rolled back and costs

@@ -12,6 +12,7 @@ from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
 from twinstore_backfill.verify.findings import QuarantineLookup
 from twinstore_backfill.verify.ranges import RangeComparison, Removals, ServerTime, ServerTtls
+from twinstore_backfill.verify.rules import moves_tenants, verifier_changes
 
 if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
@@ -25,6 +26,8 @@ class VerifyContext:
     """The open stores of the process that runs a task. Retention is the target's.
 
     Attributes:
+        source: the source, whose rows are read as the rules leave them.
+        target: the target.
         absent: entities of which the source has no collection or table.
         server_ttls: the ages at which the servers remove rows by themselves.
         since: when the verification began, by the clock of the source.
@@ -49,8 +52,10 @@ class VerifyContext:
     time: ServerTime = field(init=False)
 
     def __post_init__(self) -> None:
-        """Get ready to ask both servers for their time."""
+        """Apply the rules to the source, and get ready to ask both servers for their time."""
         # The class is frozen.
+        if changes := verifier_changes(self.rules, self.source.bulk.entities()):
+            object.__setattr__(self, "source", self.source.changed(changes))
         object.__setattr__(self, "time", ServerTime((self.source.bulk.now, self.target.bulk.now)))
 
     def entity(self, name: str) -> Entity:
@@ -61,6 +66,16 @@ class VerifyContext:
     def cutoff(self, entity: Entity) -> datetime | None:
         """Return the instant up to which rows of an entity are expired."""
         return cutoff(entity, self.target.options, self.as_of)
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The entities whose documents rules change; the service of the source cannot answer their lists."""
+        changes = self.source.changes.documents.items()
+        return frozenset(name for name, change in changes if change.dropped is None)
+
+    def moves_tenants(self, entity: Entity) -> bool:
+        """Whether a rule may change which tenant owns a row of an entity."""
+        return moves_tenants(self.rules, entity)
 
     def comparison(self, name: str, tenant: str | None = None) -> RangeComparison:
         """Return what compares rows of an entity."""
@@ -75,8 +90,10 @@ class VerifyContext:
             removals=self.removals(entity),
             find_quarantined=QuarantineLookup(self.source, self.target),
             drops=tuple(self.rules.of(entity, DropRule)),
+            moves_tenants=self.moves_tenants(entity),
             ignored_fields=of_entity(self.ignored_fields, entity),
             subset=self.subset,
+            rules=self.rules,
         )
 
     def removals(self, entity: Entity) -> Removals:

@@ -26,7 +26,6 @@ from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore_backfill.connection_budget import readers_at_once
 from twinstore_backfill.process.memory import cache_small_batch_memory, release_cached_memory
-from twinstore_backfill.rules.model import DropRule
 from twinstore_backfill.verify.expected import IGNORED, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
@@ -203,7 +202,7 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         self._readings.append(reading)
         self._read_ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
         source, target = self._context.source.bulk, self._context.target.bulk
-        accepts = RowExpectation(entity, self._context.rules.of(entity, DropRule)).is_normal
+        accepts = RowExpectation(entity).is_normal
         # Each row with another one is named, and only a comparison of the rows does that.
         ignored = self._context.rules.dropped(entity, with_reason=True)
         # Once is enough, and best by the side that hardly has to ask.

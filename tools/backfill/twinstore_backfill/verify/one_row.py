@@ -20,6 +20,7 @@ from twinstore_backfill.verify.expected import (
     mismatched_values,
 )
 from twinstore_backfill.verify.ranges import FieldExclusion, RangeComparison, compare_keys
+from twinstore_backfill.verify.rules import verifier_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +79,7 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     Raises:
         ValidationError: neither side has it.
     """
+    source = source.changed(verifier_changes(rules, source.bulk.entities()))
     left, right = _row(source.bulk, entity, key), _row(target.bulk, entity, key)
     if left is None and right is None:
         text = "/".join(map(str, key))
@@ -86,7 +88,14 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     # With the code of a verification, so that the two never report different things.
     drops = tuple(rules.of(entity, DropRule))
     work = RangeComparison(
-        source.bulk, target.bulk, entity, None, limit, drops=drops, ignored_fields=ignored_fields
+        source.bulk,
+        target.bulk,
+        entity,
+        None,
+        limit,
+        drops=drops,
+        ignored_fields=ignored_fields,
+        rules=rules,
     )
     judged = compare_keys(work, [key])
     expectation = RowExpectation(entity, drops)

@@ -63,11 +63,13 @@ class VerifyOptions:
         ignored_fields: known fields that are not compared.
         rules: what the copy changed on the way, and what is accepted.
         subset: compare only a part of the rows.
+        title: the name of the migration, for the report.
         only: the rows to compare, ``None`` for all rows: a recheck.
         benchmark: also measure how long the lists take.
         max_ratio: how many times as long as on the source a list may take; ``None`` for any.
         groups: by entity the logical group that reports show instead of that of its description.
         require_ready: end with a code other than 0 unless the switch may be turned.
+        require_no_exceptions: the same if the verdict rests on anything that is accepted.
     """
 
     entities: Sequence[str] = ()
@@ -84,11 +86,13 @@ class VerifyOptions:
     ignored_fields: tuple[IgnoredPath, ...] = ()
     rules: JobRules = NO_RULES
     subset: Subset = EVERYTHING
+    title: str = ""
     only: RowSelection | None = None
     benchmark: bool = False
     max_ratio: float | None = None
     groups: Mapping[str, str] = field(default_factory=dict[str, str])
     require_ready: bool = False
+    require_no_exceptions: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""

@@ -151,6 +151,7 @@ Shared: TypeAlias = tuple[
     tuple[IgnoredPath, ...],
     Subset,
     JobRules,
+    frozenset[str],
 ]
 
 
@@ -165,6 +166,7 @@ def _shared(context: VerifyContext) -> Shared:
         context.ignored_fields,
         context.subset,
         context.rules,
+        context.slow,
     )
 
 
