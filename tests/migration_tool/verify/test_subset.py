@@ -294,7 +294,7 @@ def test_the_status_says_what_a_complete_copy_skipped(
         capsys, "--config", config, "backfill", "status", "--module", "scheduler", "--to", "memory"
     )
     assert '  these tenants only: "acme"\n' in status.out
-    assert "  without the values at: runs.legacy\n" in status.out
+    assert "  under these rules: drop runs.legacy\n" in status.out
 
 
 def test_no_part_is_ever_ready_even_when_it_holds_every_row(pair: Pair) -> None:
