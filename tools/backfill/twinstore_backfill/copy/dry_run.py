@@ -14,7 +14,7 @@ from twinstore.models import json_text
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.duplicates import UniqueValues
 from twinstore_backfill.copy.held_alike import settle_conflicts
-from twinstore_backfill.copy.quarantine import ExportedLines, LineSink, line_of
+from twinstore_backfill.copy.quarantine import ExportedLines, JsonLine, LineSink, line_of
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
 from twinstore_backfill.process.files import line_writer
@@ -187,7 +187,7 @@ class DryRun:
         """Count the rows that the target would refuse, because another row of the source has their value."""
         for key, label, reason in uniques.refused():
             self._stop.check()
-            entry = {"entity": entity.name, "tenant": label, "key": key, "reason": reason}
+            entry: JsonLine = {"entity": entity.name, "tenant": label, "key": key, "reason": reason}
             self._lines.quarantine(entry, None)
             self._totals.refuse(entity.name, label)
             self._progress.count(entity.name, {"written": -1, "quarantined": 1})

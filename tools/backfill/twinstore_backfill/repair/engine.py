@@ -160,7 +160,7 @@ class Repair:
         self.done.unchanged[name] += sum(tally.unchanged.values())
         self.done.refused[name] += sum(tally.quarantined.values())
         self.done.absent[name] += len(keys) - len(records) + sum(tally.expired.values())
-        self.done.reasons += [f"{name} {line['key']}: {line['reason']}" for line in lines.bad]
+        self.done.reasons += [f"{name} {line['key']}: {line['reason']}" for line in lines.kept.quarantine]
 
     def _remove(self, entity: Entity, keys: Sequence[Key]) -> None:
         self._stop.raise_if_interrupted("Rows that were repaired stay repaired; run the same command again.")
