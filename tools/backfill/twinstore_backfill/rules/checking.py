@@ -335,6 +335,7 @@ class RuleCheck:
             self._value_of_source(entity, rule.by)
         except UnknownPlaceError as error:
             self._refuse(rule, f"by: {error}")
+        self._refuse(rule, "a copy does not look up rows yet; remove the rule.")
 
     def _check_accepted(self, rule: AcceptRule, scope: Sequence[Entity]) -> None:
         found = acceptable(rule.what)
