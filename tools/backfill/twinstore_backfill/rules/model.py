@@ -233,15 +233,16 @@ class JobRules:
     def of(self, entity: Entity | str, kind: type[R]) -> Sequence[R]:
         """Return the rules of one kind that apply to an entity, in the order of the file.
 
-        An entity that keeps unknown properties has no drops of all entities.
+        An entity that keeps unknown properties has no drops of all entities, and none has drops of the names
+        that its documents have for themselves.
         """
         name = entity if isinstance(entity, str) else entity.name
-        keeps = not isinstance(entity, str) and entity.extra is not None
         return [
             rule
             for rule in self.rules
             if isinstance(rule, kind)
-            and (rule.entity == name or (rule.entity == ANY and not (keeps and isinstance(rule, DropRule))))
+            and rule.entity in {name, ANY}
+            and not (isinstance(rule, DropRule) and not isinstance(entity, str) and keeps(entity, rule))
         ]
 
     def changing(self, entity: Entity) -> Sequence[Rule]:
@@ -264,6 +265,12 @@ class JobRules:
         in_order = [text for text, rule in zip(said, self.changing(entity), strict=True) if is_replace(rule)]
         rest = sorted(text for text in said if text not in in_order)
         return sha256(b"\n".join((*in_order, *rest))).hexdigest()[:16] if said else ""
+
+
+def keeps(entity: Entity, drop: DropRule) -> bool:
+    """Whether an entity keeps a property that a rule would drop."""
+    own = len(drop.path) == 1 and drop.path[0] in entity.taken_names
+    return own or (drop.entity == ANY and entity.extra is not None)
 
 
 def is_replace(rule: Rule) -> bool:
