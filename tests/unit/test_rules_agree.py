@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from twinstore.bulk.changes import ChangeRefusedError, DocumentChange
 from twinstore.models import json_text
-from twinstore.scheduler.catalog import AUDIT, GRAPH_JOBS, RUNS
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.typed_entities import WARES
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.rules.model import (
@@ -43,7 +43,7 @@ from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.object_ids import ReplacedIds
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
-ENTITIES = {entity.name: entity for entity in (RUNS, WARES, AUDIT, GRAPH_JOBS)}
+ENTITIES = {entity.name: entity for entity in (RUNS, WARES, AUDIT, SCHEDULES)}
 OID = ObjectId("65a1b2c3d4e5f60718293a4b")
 WORDS = (
     "done",
@@ -121,7 +121,7 @@ TOPS = {
     "m": OBJECTS | VALUES,
     "legacy": VALUES,
     # A name that documents have for themselves.
-    "_updatedAt": SCALARS,
+    "deletedBy": SCALARS,
 }
 OPTIONAL: dict[Any, st.SearchStrategy[Any]] = {name: values for name, values in TOPS.items() if name != "_id"}
 REQUIRED: dict[Any, st.SearchStrategy[Any]] = {"_id": TOPS["_id"]}
@@ -312,7 +312,20 @@ def test_they_agree_about_many_more_documents(
 
 NOON = datetime(2024, 3, 1, 12)  # noqa: DTZ001  # as the client has dates
 BASES: dict[str, dict[str, object]] = {
-    "graph_jobs": {},
+    "schedules": {
+        "schemaVersion": "scheduler.schedule@1",
+        "tenantId": "t",
+        "name": "s",
+        "enabled": False,
+        "whenCron": "0 * * * *",
+        "timezone": "UTC",
+        "mode": "analysis-only",
+        "selection": {"scope": "all-images"},
+        "createdAt": NOON,
+        "createdBy": "ada",
+        "updatedAt": NOON,
+        "updatedBy": "ada",
+    },
     "runs": {
         "schemaVersion": "scheduler.run@1",
         "tenantId": "t",
