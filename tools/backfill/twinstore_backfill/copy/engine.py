@@ -38,6 +38,7 @@ from twinstore_backfill.copy.report import (
     outcomes_of,
     report_document,
 )
+from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.ignored import check_ignored
@@ -101,7 +102,8 @@ def run_copy(
     preflight(partial(SourceRows, source.bulk, options))
     state = inspect_source(source)
     as_of = resolve_as_of(source.bulk, options.as_of)
-    require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
+    if not any(decides_tenant(options.all_rules, entity) for entity in entities):
+        require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
         if options.execute:
             prepare_target(target)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from twinstore_backfill.verify.rules.numbers import LONGEST, Exact, of_decimal
+from twinstore_backfill.verify.rules.numbers import LONGEST, Exact, of_decimal, of_text
 
 MONTHS: Final = (
     "january",
@@ -60,7 +60,7 @@ EPOCHS: Final[Mapping[str, int]] = {
 }
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECONDS: Final = 10**6
-COUNT: Final = re.compile("-?[0-9]{1,20}")
+COUNT: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?")
 NOON: Final = 12
 
 
@@ -181,7 +181,7 @@ def counted_instant(value: object, per_second: int) -> datetime | None:
 
 def _count(value: object) -> Exact | None:
     if isinstance(value, str):
-        return (int(value), 0) if COUNT.fullmatch(value) else None
+        return of_text(value) if COUNT.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     number = Decimal(repr(value) if isinstance(value, float) else value)
