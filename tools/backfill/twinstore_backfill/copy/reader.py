@@ -123,8 +123,7 @@ class SourceRows:
         if not keys:
             return known
         with as_verified(self.port, view, self.rules) as here, target.view() as there:
-            drops = self.rules.of(entity, DropRule)
-            return {**known, **kinds_alike(here, there, entity, keys, drops)}
+            return {**known, **kinds_alike(here, there, entity, keys, self.rules.of(entity, DropRule))}
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
