@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -13,7 +12,7 @@ import pytest
 from tests.migration_tool.sources.test_mongo import admin, guarded
 from tests.support.copies import invoke, open_store, unexpected_rows, write_config
 from tests.support.foreign import Document, counted_writes, insert
-from tests.support.legacy_database import SHARES, WARTS, WHOLE, documents, planted
+from tests.support.legacy_database import SAME_NAME, SHARES, WARTS, WHOLE, documents, planted
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore_backfill.outcome import Exit
@@ -73,22 +72,23 @@ def test_every_document_is_copied_by_a_rule_or_refused_with_an_accepted_cause(  
         assert answer.code == code, answer.json.get("reasons", answer.err)
         return answer.json
 
-    expected = {wart.entity.name: planted(wart, total) for wart in WARTS if wart.cause}
+    causes = {(wart.entity.name, wart.cause): planted(wart, total) for wart in WARTS if wart.cause}
     copied = run(Exit.INCONCLUSIVE, "copy", "--execute")
     refused = refused_keys(tmp_path / "quarantine.ndjson")
     assert (copied["totals"]["read"], copied["totals"]["written"]) == (total, total - len(refused))
-    assert (Counter(entity for entity, _ in refused), len(refused) <= REFUSED) == (expected, True)
+    assert (len(refused), len(refused) <= REFUSED) == (sum(causes.values()), True)
     kept = ((item.entity, item.row) for item in documents(total) if item.place not in refused)
     with open_store("scheduler", "postgres", load_settings(theirs, environ={}), read_only=True) as store:
         assert unexpected_rows(store.bulk, kept) == []
     report = run(Exit.OK, "verify", "--require-cutover-ready")
     assert (report["verdict"], report["cutover_ready"], report["reasons"]) == ("PASS", True, [])
-    schedules = SHARES[SCHEDULES] * total // WHOLE
-    assert {item["kind"]: item["rows"] for item in report["exceptions"]} == {
-        "model": expected["runs"],
-        "unique:tenant_name": expected["schedules"],
-        "no_trigger": schedules - expected["schedules"],
-    }
+    found = {(item["entity"], item["cause"]): item["documents"] for item in report["causes"]}
+    assert (found, all(item["approved"] for item in report["causes"])) == (causes, True)
+    # What a rule expresses is nowhere accepted instead, and no rule of the job is idle.
+    accepted = {(item["path"], item["kind"]): item["rows"] for item in report["exceptions"]}
+    fired_by_none = SHARES[SCHEDULES] * total // WHOLE - planted(SAME_NAME, total)
+    assert accepted == {**causes, ("*", "no_trigger"): fired_by_none}
+    assert [item["path"] for item in report["rules"] if not item["rows"]] == []
     assert content(admin, name) == before
 
 

@@ -170,7 +170,7 @@ class Check(Frozen):
         count: the number of all findings.
         findings: the first 100.
         by_rows: the first 100 lists that were compared with the rows of the target, because the source
-            answers them otherwise for approved exceptions.
+            answers them otherwise under rules or for approved exceptions.
     """
 
     id: str

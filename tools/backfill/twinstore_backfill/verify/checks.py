@@ -234,7 +234,8 @@ def list_check(
     lists = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared"
     named = [item.query for item in judged if item.by_rows]
     if named:
-        more += f"; {number_of(len(named), 'list')} with the rows of the target, for approved exceptions"
+        lists_by_rows = number_of(len(named), "list")
+        more += f"; {lists_by_rows} with the rows of the target, because the source answers otherwise"
     check = listed_check(identifier, title, result, f"{lists}{list_context.chosen}{more}", problems)
     return check.model_copy(update={"by_rows": tuple(named[:SHOWN])})
 
