@@ -316,6 +316,10 @@ ACCEPT = 'approved-by = "ops"\nkind = '
             rule("rename", 'path = "runs.old.*"\nto = "error"'),
             "line 1: [[rename]] runs.old.*: * would move several values to one place",
         ),
+        (
+            rule("lookup", 'path = "runs.scheduleId"\nin = "schedules"\nby = "name"\ntake = "_id"'),
+            "line 1: [[lookup]] runs.scheduleId: a copy does not look up rows yet",
+        ),
         # Keys.
         (rule("trim", 'path = "runs._id"'), "line 1: [[trim]] runs._id: '_id' is part of the key of runs"),
         (
