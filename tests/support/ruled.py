@@ -5,7 +5,7 @@ Each row is drawn first and its document is made of it, so what a rule should gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -85,10 +85,9 @@ FLAGS: Final = {"ja": True, "nein": False, "1": True, "0": False}
 
 
 def rule(kind: type[rules.Rule], path: str, **more: Any) -> rules.Rule:  # noqa: ANN401  # of any kind
-    names = path.split(".")
+    entity, *names = path.split(".")
     number = next(NUMBERS)
-    common = {"number": number, "line": number, "entity": names[0], "path": tuple(names[1:])}
-    return kind(**common, reason="generated", **more)
+    return kind(number=number, line=number, entity=entity, path=tuple(names), reason="generated", **more)
 
 
 NUMBERS: Final = count(1)
@@ -130,7 +129,8 @@ class Drawn:
     @property
     def row(self) -> tm.CanonicalModel:
         """The row of a document that is not refused."""
-        return self.entity.model.model_validate(self.values)
+        found: tm.CanonicalModel = self.entity.model.model_validate(self.values)
+        return found
 
 
 def uuid_of(identifier: ObjectId) -> UUID:
@@ -218,7 +218,7 @@ def a_reading(number: int, random: Random) -> Drawn:
 
 
 # What no rule can give without a guess.
-BAD: Final[tuple[Mapping[str, object], ...]] = (
+BAD: Final[tuple[Document, ...]] = (
     {"seenAt": "27.10.2024 02:30:00"},
     {"seenAt": "31.03.2024 02:30:00"},
     {"sentAt": "03/04/2024 10:00 +0000"},

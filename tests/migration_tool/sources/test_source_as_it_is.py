@@ -106,7 +106,7 @@ def test_a_ttl_by_another_instant_is_reported_before_it_takes_effect(foreign: Fo
     foreign.database["runs"].create_index("finishedAt", expireAfterSeconds=180 * DAY)
     foreign.database["runs"].insert_many(foreign_runs("acme", 2))
     with foreign.pair() as pair:
-        told = [item for inventory in pair.source.bulk.inventory() for item in inventory.warnings]
+        told = [item for inventory in pair.source.bulk.inventory() for item in inventory.remarks]
         (age,) = {item.removed_after for item in pair.source.bulk.inventory() if item.entity == "runs"}
     assert age == timedelta(days=180)
     assert [item.partition(" by itself, ")[2].partition(";")[0] for item in told if "by itself" in item] == [

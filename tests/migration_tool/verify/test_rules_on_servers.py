@@ -19,7 +19,7 @@ from twinstore.config import load_settings
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run
 from twinstore_backfill.outcome import Exit, PreflightError
-from twinstore_backfill.rules.model import IdRule, JobRules, KeyRule, ReplaceRule, Rule
+from twinstore_backfill.rules.model import IdRule, JobRules, KeyRule, RenameRule, ReplaceRule, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,9 @@ def test_documents_of_another_service_are_proved_under_the_rules(pair: Pair, job
 
 def test_each_rule_that_only_the_verification_lacks_is_found(pair: Pair) -> None:
     for missing in ALL:
-        rules = JobRules(tuple(rule for rule in ALL if rule is not missing))
+        # Without a rename, rules on the place that it moves mean nothing.
+        place = missing.path if isinstance(missing, RenameRule) else None
+        rules = JobRules(tuple(rule for rule in ALL if rule is not missing and rule.path != place))
         verdict = pair.verify(rules=rules, entities=["runs", "audit"]).verdict
         # Nothing is to be derived here, and an unknown property without a rule keeps rows back.
         assert (verdict == "PARTIAL") is (missing.number in {6, 9}), missing.text

@@ -99,7 +99,7 @@ def cause_texts(
     """
     if not causes:
         return
-    counts = [between(*item) for item in bounds] or [item.documents for item in causes]
+    counts: Sequence[object] = [between(*item) for item in bounds] or [item.documents for item in causes]
     rows = [
         (item.entity, count, item.kind, item.reason, key_text(item.example), Block(item.remedy))
         for item, count in zip(causes[:MOST_CAUSES], counts, strict=False)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import BulkPort, BulkView, ImportOutcome, Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
-    from twinstore_backfill.rules.model import JobRules
+    from twinstore_backfill.rules.model import DropRule, JobRules
 
 # Rows of the source in memory. Each may be as large as a document may be; a file is read once for each group.
 KEYS_AT_ONCE: Final = 10
@@ -37,9 +37,10 @@ def kinds_alike(
     target: BulkView,
     entity: Entity,
     keys: Sequence[Key],
+    drops: Sequence[DropRule] = (),
 ) -> dict[Key, set[str]]:
     """Return by key what a copy would store otherwise in such a row; nothing for a real conflict."""
-    found = dict(_kinds(source, target, RowExpectation(entity), entity, keys))
+    found = dict(_kinds(source, target, RowExpectation(entity, drops), entity, keys))
     return {key: found.get(key, set()) for key in keys}
 
 

@@ -25,7 +25,7 @@ from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.copy.rules.selection import check_selection, decides_tenant
 from twinstore_backfill.copy.rules.tallies import RuleTally
 from twinstore_backfill.retention import is_meant
-from twinstore_backfill.rules.model import NO_RULES
+from twinstore_backfill.rules.model import NO_RULES, DropRule
 from twinstore_backfill.subset import EVERYTHING
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class SourceRows:
         if not keys:
             return known
         with as_verified(self.port, view, self.rules) as here, target.view() as there:
-            return {**known, **kinds_alike(here, there, entity, keys)}
+            return {**known, **kinds_alike(here, there, entity, keys, self.rules.of(entity, DropRule))}
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""

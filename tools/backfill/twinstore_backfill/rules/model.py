@@ -236,15 +236,16 @@ class JobRules:
     def of(self, entity: Entity | str, kind: type[R]) -> Sequence[R]:
         """Return the rules of one kind that apply to an entity, in the order of the file.
 
-        An entity that keeps unknown properties has no drops of all entities.
+        An entity that keeps unknown properties has no drops of all entities, and none has drops of the names
+        that its documents have for themselves.
         """
         name = entity if isinstance(entity, str) else entity.name
-        keeps = not isinstance(entity, str) and entity.extra is not None
         return [
             rule
             for rule in self.rules
             if isinstance(rule, kind)
-            and (rule.entity == name or (rule.entity == ANY and not (keeps and isinstance(rule, DropRule))))
+            and rule.entity in {name, ANY}
+            and not (isinstance(rule, DropRule) and not isinstance(entity, str) and keeps(entity, rule))
         ]
 
     def changing(self, entity: Entity) -> Sequence[Rule]:
@@ -282,6 +283,12 @@ class JobRules:
         """Return the digest as the tally of a range has it: a name that counts once, or none."""
         digest = self.digest(entity)
         return {digest: 1} if digest else {}
+
+
+def keeps(entity: Entity, drop: DropRule) -> bool:
+    """Whether an entity keeps a property that a rule would drop."""
+    own = len(drop.path) == 1 and drop.path[0] in entity.taken_names
+    return own or (drop.entity == ANY and entity.extra is not None)
 
 
 def is_replace(rule: Rule) -> bool:

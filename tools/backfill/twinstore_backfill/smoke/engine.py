@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.report.model import Check, Result
     from twinstore_backfill.stores import Store
-    from twinstore_backfill.verify.row_lists import AnyStorage
+    from twinstore_backfill.verify.lists import AnyStorage
 
     # A row below the ones that it belongs to.
     Line = Sequence[tuple[Entity, Row]]

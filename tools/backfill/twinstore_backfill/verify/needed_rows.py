@@ -45,7 +45,13 @@ def finding_of(needed: NeededRows, lacking: int) -> ListFinding:
 def _keys(access: Access, needed: NeededRows, scope: Tenants) -> Iterator[Sequence[Key]]:
     (name,) = needed.entity.key
     query = Query(
-        entity=needed.entity.name, scope=scope, where=needed.where, order=(SortKey(name),), limit=AT_ONCE
+        entity=needed.entity.name,
+        scope=scope,
+        where=needed.where,
+        order=(SortKey(name),),
+        limit=AT_ONCE,
+        # Whoever reads the rows names those that cannot be decoded.
+        skips_undecodable=True,
     )
     while keys := access.keys(needed.entity, query):
         yield keys

@@ -309,9 +309,9 @@ def _rank(rule: DeriveRule, value: object) -> tuple[str, Any]:
         return "text", value
     if isinstance(value, datetime):
         return "instant", value
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and not math.isnan(value):
-        return "number", value
-    raise refused(rule, "finds values that cannot be compared")
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or math.isnan(value):
+        raise refused(rule, "finds values that cannot be compared")
+    return "number", value
 
 
 def _rename(rule: RenameRule, place: Place) -> Step:

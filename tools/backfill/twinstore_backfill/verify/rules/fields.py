@@ -41,7 +41,9 @@ def renamed(path: Sequence[str], renames: Sequence[RenameRule]) -> tuple[str, ..
 def kind_at(entity: Entity, path: Sequence[str]) -> Kind | None:
     """Return the type of a place of the model, of a list that of its members; ``None`` where it says none."""
     name, *rest = path
-    if name == ID and not rest and len(entity.key_parts) == 1:
+    if name == ID and not rest and entity.own_id is not None:
+        name = entity.own_id
+    elif name == ID and not rest and len(entity.key_parts) == 1:
         return KEYS.get(entity.key_parts[0].type, Kind.TEXT)
     marker = next((item for item in entity.storage if name in {item.name, f"_{item.name}"}), None)
     if marker is not None:
