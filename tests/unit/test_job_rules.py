@@ -25,7 +25,6 @@ from twinstore_backfill.rules.model import (
     IdRule,
     JobRules,
     KeyRule,
-    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -72,12 +71,6 @@ reason = "r"
 [[id]]
 path = "runs.scheduleId"
 to = "text"
-reason = "r"
-[[lookup]]
-path = "schedules.owner"
-in = "schedules"
-by = "name"
-take = "_id"
 reason = "r"
 [[derive]]
 path = "runs.finishedAt"
@@ -150,7 +143,6 @@ def test_every_kind_is_read_with_its_place_in_the_file(tmp_path: Path) -> None:
         ),
         made(NumberRule, "runs/stats/queued", source="text", factor=Decimal("0.001")),
         made(IdRule, "runs/scheduleId", to="text"),
-        made(LookupRule, "schedules/owner", within="schedules", by=("name",), take=("_id",)),
         made(DeriveRule, "runs/finishedAt", how="max", of=("events", "at")),
         made(RenameRule, "runs/old/state", to=("state",), keep=True),
         made(DropRule, "*/__v"),
@@ -291,18 +283,6 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (
             rule("date", DATE.format("epoch-millis")),
             "line 1: [[date]] runs.createdAt: there is no format epoch-millis; did you mean epoch-",
-        ),
-        (
-            rule("lookup", 'path = "runs.scheduleId"\nin = "schedule"\nby = "name"\ntake = "_id"'),
-            "line 1: [[lookup]] runs.scheduleId: there is no such entity; did you mean schedules?",
-        ),
-        (
-            rule("lookup", 'path = "runs.scheduleId"\nin = "schedules"\nby = "name"\ntake = "name"'),
-            "line 1: [[lookup]] runs.scheduleId: take is the key of schedules: id.",
-        ),
-        (
-            rule("lookup", 'path = "runs.scheduleId"\nin = "schedules"\nby = "nam"\ntake = "_id"'),
-            "line 1: [[lookup]] runs.scheduleId: by: Schedule has no field 'nam'; did you mean name?",
         ),
         (
             rule("drop", 'path = "runs.error"'),

@@ -254,7 +254,7 @@ def reasons(pair: Pair, entity: Entity) -> dict[str | None, str]:
 
 
 def assert_runs(pair: Pair) -> None:
-    """Check every run against what is written beside its case."""
+    """Check every run against what is written next to its case."""
     found, refused = wires(pair, RUNS), reasons(pair, RUNS)
     for half in "ab":
         for number, (given, wanted) in enumerate(RUN_CASES):

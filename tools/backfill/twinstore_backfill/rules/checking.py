@@ -24,7 +24,6 @@ from twinstore_backfill.rules.model import (
     DropRule,
     IdRule,
     KeyRule,
-    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -61,7 +60,7 @@ RESULTS: Final[Mapping[RuleKind, frozenset[Kind]]] = {
     RuleKind.NUMBER: frozenset({Kind.INTEGER, Kind.NUMBER, Kind.DECIMAL}),
     RuleKind.ID: frozenset({Kind.TEXT, Kind.UUID, Kind.HEX, Kind.OBJECT_ID}),
 }
-CONVERTING: Final = (DateRule, NumberRule, IdRule, LookupRule)
+CONVERTING: Final = (DateRule, NumberRule, IdRule)
 # What JSON has for a kind of field; of the kinds that are missing here, any text.
 IN_JSON: Final[Mapping[Kind, tuple[type, ...]]] = {
     Kind.INTEGER: (int,),
@@ -223,8 +222,6 @@ class RuleCheck:
         """Check a rule that changes a value of the source."""
         if isinstance(rule, DateRule):
             self._check_formats(rule)
-        if isinstance(rule, LookupRule):
-            self._check_lookup(rule)
         if isinstance(rule, RenameRule):
             self._check_rename(rule, scope)
             return
@@ -324,18 +321,6 @@ class RuleCheck:
         if ("I" in used) is not ("p" in used):
             self._refuse(rule, f"{text!r} needs both %I and %p, or neither of them.")
         return OFFSET in used
-
-    def _check_lookup(self, rule: LookupRule) -> None:
-        if rule.within == ANY:
-            self._refuse(rule, "in names one entity, not all of them.")
-        (entity,) = self._scope(rule, rule.within)
-        if rule.take not in {(ID,), entity.key} or len(entity.key) > 1:
-            self._refuse(rule, f"take is the key of {entity.name}: {', '.join(entity.key)}.")
-        try:
-            self._value_of_source(entity, rule.by)
-        except UnknownPlaceError as error:
-            self._refuse(rule, f"by: {error}")
-        self._refuse(rule, "a copy does not look up rows yet; remove the rule.")
 
     def _check_accepted(self, rule: AcceptRule, scope: Sequence[Entity]) -> None:
         found = acceptable(rule.what)

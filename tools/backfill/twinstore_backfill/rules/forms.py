@@ -15,7 +15,6 @@ from twinstore_backfill.rules.model import (
     DropRule,
     IdRule,
     KeyRule,
-    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -111,12 +110,6 @@ FORMS: Final[Mapping[RuleKind, tuple[RuleKey, ...]]] = {
         _path(),
         RuleKey("to", Form.TEXT, "What it becomes.", "to", required=True, words=("uuid", "text")),
     ),
-    RuleKind.LOOKUP: (
-        _path(),
-        RuleKey("in", Form.ENTITY, "The entity that has the row.", "within", required=True),
-        RuleKey("by", Form.INNER_PATH, "The unique field of it that has the value.", "by", required=True),
-        RuleKey("take", Form.INNER_PATH, "The key of that row.", "take", required=True),
-    ),
     RuleKind.DERIVE: (
         _path("The field of the model that is filled where it is absent."),
         *(
@@ -155,7 +148,6 @@ RULES: Final[Mapping[RuleKind, type[Rule]]] = {
         DateRule,
         NumberRule,
         IdRule,
-        LookupRule,
         DeriveRule,
         RenameRule,
         DropRule,

@@ -26,7 +26,6 @@ __all__ = [
     "IdRule",
     "JobRules",
     "KeyRule",
-    "LookupRule",
     "MapRule",
     "NumberRule",
     "RenameRule",
@@ -52,7 +51,6 @@ class RuleKind(StrEnum):
     DATE = "date"
     NUMBER = "number"
     ID = "id"
-    LOOKUP = "lookup"
     DERIVE = "derive"
     RENAME = "rename"
     DROP = "drop"
@@ -147,16 +145,6 @@ class IdRule(Rule):
 
     kind: ClassVar = RuleKind.ID
     to: Literal["uuid", "text"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupRule(Rule):
-    """Replaces a value by the key of the row of another entity whose field ``by`` has it."""
-
-    kind: ClassVar = RuleKind.LOOKUP
-    within: str
-    by: tuple[str, ...]
-    take: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -244,7 +244,7 @@ def object_id_in(values: StoredValues, value: object) -> str | None:
 
 
 def as_kind(value: UUID | str, kind: Kind | None) -> object:
-    """Return an id as a field of a kind has it: a text but where the field has a type of its own."""
+    """Return an id as a field of a kind has it: a text but where the field has another type."""
     if isinstance(value, str):
         return StoredObjectId(value) if kind is Kind.OBJECT_ID else value
     if kind is Kind.UUID:

@@ -17,7 +17,6 @@ from twinstore_backfill.rules.model import (
     IdRule,
     JobRules,
     KeyRule,
-    LookupRule,
     RenameRule,
     ReplaceRule,
     Rule,
@@ -112,11 +111,6 @@ def key_place(entity: Entity, rules: Sequence[Rule]) -> tuple[str, ...]:
 
 def change_of(entity: Entity, rules: Sequence[Rule]) -> VerifierChange:
     """Return the change of an entity."""
-    lookup = next((rule for rule in rules if isinstance(rule, LookupRule)), None)
-    if lookup is not None:
-        raise ValidationError(
-            f"[[lookup]] {lookup.text} cannot be verified yet; remove it from the job file."
-        )
     renames = [rule for rule in rules if isinstance(rule, RenameRule)]
     compilation = Compilation(entity, renames, any(isinstance(rule, KeyRule) for rule in rules))
     broken = any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules)
