@@ -21,6 +21,7 @@ from benchmarks.groups import (
 )
 from benchmarks.peers.groups import BATCH, WORKERS
 from benchmarks.script import SCRIPT, SCRIPT_VERIFY
+from benchmarks.start import COPIES, HELPS, OPENED, REFERENCE, VERIFICATIONS, Imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,8 +32,10 @@ __all__ = ["Goal", "GoalResult", "evaluate_goals"]
 
 MEGABYTES: Final = 150.0
 PER_BYTE: Final = 0.70
-# The units of goals: at least a multiple, the same with the start of processes, at most a multiple, MB.
-LEAST, WHOLE, MOST, MEMORY = "x", "x with start", "x the time", "MB"
+# The units of goals: at least a multiple, the same with the start of processes; at most a multiple, MB,
+# modules.
+LEAST, WHOLE, MOST = "x", "x with start", "x the time"
+MEMORY, MODULES = "MB", "modules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class GoalResult:
-    """A goal with what was measured: rates have a floor, time and memory a ceiling.
+    """A goal with what was measured: rates have a floor, everything else a ceiling.
 
     Attributes:
         instead: what is also accepted, where the figure is on the wrong side.
@@ -69,7 +72,7 @@ class GoalResult:
     @property
     def digits(self) -> int:
         """Return how many decimals are worth showing."""
-        return 0 if self.unit == MEMORY else 2
+        return 0 if self.unit in {MEMORY, MODULES} else 2
 
     @property
     def verdict(self) -> str:
@@ -109,6 +112,14 @@ def claim_goals() -> Iterator[Goal]:
             yield Goal(text, "postgres-claims", f"lease, {form}, {workers}", competitor, wanted)
 
 
+def start_goals() -> Iterator[Goal]:
+    """Yield the goals of short commands, whose time is mostly their start."""
+    small = (*COPIES.values(), *VERIFICATIONS.values())
+    for cases, wanted in ((HELPS, 1.0), (small, 3.0), (OPENED.values(), 1.8)):
+        for case in cases:
+            yield Goal(f"{case}, of the {REFERENCE}", "start", case, REFERENCE, wanted, MOST)
+
+
 GOALS: Final = (
     Goal("first copy, of the two-connection COPY", "copy", FIRST, ROOFLINE, 0.60),
     Goal("first copy, of the hand-written script", "copy", FIRST, SCRIPT, 1.3, WHOLE),
@@ -126,6 +137,7 @@ GOALS: Final = (
     Goal("verify, of the hand-written comparison", "verify", EQUAL, SCRIPT_VERIFY, 1.6, WHOLE),
     Goal("verify with ten differences, of the time of verify", "verify", UNEQUAL, EQUAL, 1.15, MOST),
     *single_goals(),
+    *start_goals(),
     *claim_goals(),
 )
 # Whose memory is judged: the largest peak of these cases in any round.
@@ -147,12 +159,20 @@ def entity_goals(sizes: Mapping[str, float], samples: Samples) -> Iterator[GoalR
         yield GoalResult(text, rates[least], PER_BYTE, instead=listed)
 
 
+def module_goals(facts: Mapping[str, float]) -> Iterator[GoalResult]:
+    """Yield how many modules a copy may import."""
+    for name, wanted in ((Imported.ALL, 720.0), (Imported.OURS, 200.0)):
+        yield GoalResult(f"modules imported by {name}", facts[name], wanted, MODULES)
+
+
 def evaluate_goals(measured: Mapping[str, tuple[Group, Samples]]) -> Iterator[GoalResult]:
     """Return every goal whose group was measured, with what it is compared with."""
     yield from _judge({name: samples for name, (_, samples) in measured.items()})
     if "entities" in measured:
         group, samples = measured["entities"]
         yield from entity_goals(group.facts, samples)
+    if "start" in measured:
+        yield from module_goals(measured["start"][0].facts)
 
 
 def _judge(measured: Mapping[str, Samples]) -> Iterator[GoalResult]:

@@ -19,6 +19,7 @@ from benchmarks.scale import scaling
 from benchmarks.schedule import Case, Group
 from benchmarks.script import SCRIPT, SCRIPT_VERIFY, hand_script
 from benchmarks.singles import TENANT, SingleOperations, single_operations
+from benchmarks.start import starting
 from benchmarks.switch import switching
 from benchmarks.tools.group import comparing
 from benchmarks.waits import waiting
@@ -192,6 +193,7 @@ GROUPS: Final = {
     "return": returning,
     "mongo": mongo_singles,
     "postgres": postgres_singles,
+    "start": starting,
     "entities": entities,
     **PEER_GROUPS,
 }

@@ -21,6 +21,7 @@ PAGE: Final = {
     "return": Extent(5),
     "mongo": Extent(5),
     "postgres": Extent(5),
+    "start": Extent(5),
     "entities": Extent(5),
     "tools": Extent(3, 100_000),
     "switch": Extent(3, 100_000),
