@@ -41,6 +41,7 @@ class CliCases:
 
     Attributes:
         environment: what is added to the environment of the command.
+        further: what is added to the arguments of a copy.
     """
 
     databases: BenchmarkDatabases
@@ -48,6 +49,7 @@ class CliCases:
     jobs: int
     profile: bool = False
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    further: Sequence[str] = ()
 
     def copy(self, name: str, expected: str = "written") -> Sample:
         """Copy MongoDB to PostgreSQL; all documents but those of an earlier copy must be ``expected``."""
@@ -72,7 +74,7 @@ class CliCases:
 
     def _copy(self, name: str, source: str, target: str, settings: Path) -> Child:
         arguments = self.arguments("copy", source, target, settings, self._out(name))
-        return self._run([*arguments, "--execute"], name, expected=0)
+        return self._run([*arguments, "--execute", *self.further], name, expected=0)
 
     def _run(self, arguments: Sequence[str], name: str, *, expected: int) -> Child:
         environment = {**os.environ, **self.environment}

@@ -19,6 +19,7 @@ from benchmarks.groups import (
     TENTH,
     UNEQUAL,
 )
+from benchmarks.merge import OVERWRITE, STATEMENT
 from benchmarks.peers.groups import BATCH, WORKERS
 from benchmarks.script import SCRIPT, SCRIPT_VERIFY
 from benchmarks.start import COPIES, HELPS, OPENED, REFERENCE, VERIFICATIONS, Imported
@@ -32,9 +33,9 @@ __all__ = ["Goal", "GoalResult", "evaluate_goals"]
 
 MEGABYTES: Final = 150.0
 PER_BYTE: Final = 0.70
-# The units of goals: at least a multiple, the same with the start of processes; at most a multiple, MB,
-# modules.
-LEAST, WHOLE, MOST = "x", "x with start", "x the time"
+# The units of goals: at least a multiple, the same with the start of processes; at most a multiple of the
+# time or of the processor time of servers, MB, modules.
+LEAST, WHOLE, MOST, SERVER = "x", "x with start", "x the time", "x the server time"
 MEMORY, MODULES = "MB", "modules"
 
 
@@ -136,6 +137,7 @@ GOALS: Final = (
     Goal("verify, equal, of the raw COPY out", "verify", EQUAL, RAW_SCAN, 0.45),
     Goal("verify, of the hand-written comparison", "verify", EQUAL, SCRIPT_VERIFY, 1.6, WHOLE),
     Goal("verify with ten differences, of the time of verify", "verify", UNEQUAL, EQUAL, 1.15, MOST),
+    Goal("overwrite of changed rows, of one statement", "merge", OVERWRITE, STATEMENT, 1.6, SERVER),
     *single_goals(),
     *start_goals(),
     *claim_goals(),
@@ -180,8 +182,13 @@ def _judge(measured: Mapping[str, Samples]) -> Iterator[GoalResult]:
         samples = measured.get(goal.group)
         if samples is not None and {goal.case, goal.reference} <= samples.by_case.keys():
             pair = (goal.case, goal.reference)
-            ratio = {LEAST: samples.ratio, WHOLE: samples.whole_ratio, MOST: samples.time_ratio}[goal.unit]
-            if (spread := ratio(*pair)) is not None:
+            ratios = {
+                LEAST: samples.ratio,
+                WHOLE: samples.whole_ratio,
+                MOST: samples.time_ratio,
+                SERVER: samples.server_ratio,
+            }
+            if (spread := ratios[goal.unit](*pair)) is not None:
                 yield GoalResult(goal.text, spread.middle, goal.wanted, goal.unit)
     for text, group, cases in WATCHED:
         samples = measured.get(group)

@@ -12,6 +12,7 @@ from psycopg_pool import ConnectionPool
 from benchmarks import mongo_limits, postgres_limits
 from benchmarks.cli_cases import CliCases, Differences
 from benchmarks.entities.group import entities
+from benchmarks.merge import merging
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.postgres_singles import BarePostgres
@@ -198,4 +199,10 @@ GROUPS: Final = {
     **PEER_GROUPS,
 }
 # Measured only where they are named.
-FURTHER: Final = {"tools": comparing, "waits": waiting, "switch": switching, "scale": scaling}
+FURTHER: Final = {
+    "merge": merging,
+    "tools": comparing,
+    "waits": waiting,
+    "switch": switching,
+    "scale": scaling,
+}

@@ -14,7 +14,7 @@ class Extent(NamedTuple):
     documents: int | None = None
 
 
-# Five rounds of what has a goal; for the others fewer, of half the documents.
+# Five rounds of what has a goal; for the others fewer. Some need only half of the documents.
 PAGE: Final = {
     "copy": Extent(5),
     "verify": Extent(5),
@@ -23,6 +23,7 @@ PAGE: Final = {
     "postgres": Extent(5),
     "start": Extent(5),
     "entities": Extent(5),
+    "merge": Extent(5, 100_000),
     "tools": Extent(3, 100_000),
     "switch": Extent(3, 100_000),
     "waits": Extent(3),

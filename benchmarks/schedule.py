@@ -137,6 +137,10 @@ class Samples:
         pairs = zip(self.by_case[case], self.by_case[reference], strict=True)
         return Spread.of([other.rate / sample.rate for sample, other in pairs])
 
+    def server_ratio(self, case: str, reference: str) -> Spread | None:
+        """Return :meth:`cost_ratio` of the processor time of the servers."""
+        return self.cost_ratio(case, reference, lambda sample: sample.server_seconds)
+
     def cost_ratio(self, case: str, reference: str, cost: Callable[[Sample], float | None]) -> Spread | None:
         """Return how many times as much a unit costs in a case as in another, divided round by round.
 
