@@ -102,7 +102,7 @@ def single_goals() -> Iterator[Goal]:
 def claim_goals() -> Iterator[Goal]:
     """Yield the goals of claims, with one worker and with several."""
     for workers in WORKERS:
-        suffix = "" if workers == 1 else f", {workers} workers"
+        suffix = workers_text(workers)
         for title, group, bare in CLAIMED:
             for form, jobs in FORMS:
                 text = f"{title} lease of {jobs}, of bare {bare}{suffix}"
@@ -111,6 +111,26 @@ def claim_goals() -> Iterator[Goal]:
             text = f"PostgreSQL lease of {jobs}, of procrastinate{suffix}"
             competitor = f"procrastinate, one, {workers}"
             yield Goal(text, "postgres-claims", f"lease, {form}, {workers}", competitor, wanted)
+
+
+def peer_goals() -> Iterator[Goal]:
+    """Yield the goals of firing, of lives of jobs and of locks. Workers that fire claim due schedules."""
+    fire, life = "fire, in order", "library, life"
+    for workers, wanted in zip(WORKERS, (0.9, 1.5, 2.0), strict=True):
+        suffix = f"of procrastinate{workers_text(workers)}"
+        text, competitor = f"PostgreSQL fire of claimed schedules, {suffix}", "procrastinate, periodic"
+        yield Goal(text, "postgres-firing", f"{fire}, {workers}", f"{competitor}, {workers}", wanted)
+        text, competitor = f"PostgreSQL life of a job, {suffix}", "procrastinate, life"
+        yield Goal(text, "postgres-lives", f"{life}, {workers}", f"{competitor}, {workers}", 1.1)
+    text = f"MongoDB fire of claimed schedules, of bare pymongo{workers_text(16)}"
+    yield Goal(text, "mongo-firing", f"{fire}, 16", "bare, in order, 16", 0.8)
+    text = "PostgreSQL lock, of bare psycopg that keeps its connection"
+    yield Goal(text, "postgres-locks", "lock, 1", "bare, connection kept, 1", 0.3)
+
+
+def workers_text(workers: int) -> str:
+    """Return the end of the text of a goal; one worker is not named."""
+    return "" if workers == 1 else f", {workers} workers"
 
 
 def start_goals() -> Iterator[Goal]:
@@ -141,6 +161,7 @@ GOALS: Final = (
     *single_goals(),
     *start_goals(),
     *claim_goals(),
+    *peer_goals(),
 )
 # Whose memory is judged: the largest peak of these cases in any round.
 WATCHED: Final = (
