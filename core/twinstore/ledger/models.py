@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, cast
 
 from pydantic import Field
 
@@ -275,5 +275,5 @@ def key_json(key: Key | None) -> str | None:
 
 def key_of_json(text: str | None) -> Key | None:
     """Return the key of a JSON text; a text in it is what a source holds in place of a key."""
-    found = None if text is None else json.loads(text)
-    return tuple(found) if isinstance(found, list) else None
+    found: object = None if text is None else json.loads(text)
+    return tuple(cast("list[str | int]", found)) if isinstance(found, list) else None
