@@ -279,5 +279,5 @@ def key_json(key: Key | None) -> str | None:
 
 def key_of_json(text: str | None) -> Key | None:
     """Return the key of a JSON text; a text in it is what a source holds in place of a key."""
-    found = None if text is None else json.loads(text)
+    found: object = None if text is None else json.loads(text)
     return tuple(cast("list[str | int]", found)) if isinstance(found, list) else None

@@ -337,9 +337,8 @@ def test_what_solves_a_cause_is_a_rule_that_a_job_file_takes(
 def test_what_is_pasted_is_never_broken_by_a_narrow_terminal(width: int) -> None:
     remedy = '[[map]]\npath = "runs.state"\nvalues = { "…" = "planning" }'
     cause = CauseReport(entity="runs", kind="quarantined", reason=STATE, documents=1, remedy=remedy)
-    output = StringIO()
-    console = Console(file=output, width=width, markup=False, highlight=False)
+    written = StringIO()
+    console = Console(file=written, width=width, markup=False, highlight=False)
     for text in cause_texts([cause], ""):
         console.print(text)
-    shown = output.getvalue()
-    assert all(line in shown for line in remedy.splitlines())
+    assert all(line in written.getvalue() for line in remedy.splitlines())
