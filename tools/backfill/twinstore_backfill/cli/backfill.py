@@ -25,10 +25,7 @@ CLI_PACKAGE: Final = "twinstore_backfill.cli"
 COMMANDS: Final[dict[str, CommandEntry]] = {
     "plan": (
         f"{CLI_PACKAGE}.copy:plan",
-        (
-            "Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes "
-            "nothing."
-        ),
+        ("Show what a copy would do, and what it would refuse or change and why. Writes nothing."),
     ),
     "copy": (
         f"{CLI_PACKAGE}.copy:copy",
