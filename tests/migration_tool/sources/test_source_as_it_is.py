@@ -82,7 +82,9 @@ def test_collation_validator_indexes_and_ttl_of_their_own_stay_as_they_are(
     # A tenant that their collation does not distinguish from the other one.
     others = [{**run, "tenantId": "Acmé"} for run in foreign_runs("other", 9)]
     database["runs"].insert_many([*foreign_runs("acme", 9, ended=recent), *others])
-    schedules = [make_schedule("acme", f"s-{number}", name=f"n {number}") for number in range(5)]
+    schedules = [
+        make_schedule("acme", f"s-{number}", name=f"n {number}", enabled=False) for number in range(5)
+    ]
     database["schedules"].insert_many(document(item.wire()) for item in schedules)
     records = [make_audit_record("acme", f"audit-{number}") for number in range(7)]
     database["audit"].insert_many(document(item.wire()) for item in records)

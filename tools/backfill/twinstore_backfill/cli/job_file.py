@@ -31,7 +31,6 @@ from typing import Any, Final
 
 from twinstore.errors import ConfigurationError
 from twinstore_backfill.rules.model import NO_RULES, JobRules
-from twinstore_backfill.rules.reading import is_rule_table, read_rules
 
 IGNORED_FIELDS: Final = "ignore-field"
 ON_FINISH: Final = "on-finish"
@@ -79,6 +78,8 @@ def read_job_file(path: Path) -> JobFile:
             f"The job file {path}: {REVERSE} is not supported yet; rules apply from the source to the target."
         )
     field_reasons = dict(_reasons(document.pop(IGNORED_FIELDS, []), IGNORED_FIELDS, str(path)))
+    from twinstore_backfill.rules.reading import is_rule_table, read_rules  # it imports models
+
     found = {name: document.pop(name) for name in list(document) if is_rule_table(name, document[name])}
     rules = read_rules(found, text, str(path))
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}

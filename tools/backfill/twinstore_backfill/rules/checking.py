@@ -159,6 +159,8 @@ class RuleCheck:
         stored = {ID, *entity.key, *(f"_{name}" for name in entity.markers if name in entity.key)}
         stored.update(() if entity.document_id is None else (entity.document_id,))
         stored.update(key.path[0] for key in self.rules.of(entity, KeyRule))
+        if isinstance(rule, IdRule) and rule.path == (ID,) and entity.own_id is not None:
+            self._refuse(rule, f"_id of {entity.name} is not its key, which follows from {entity.own_id}.")
         written: tuple[Path, ...] = (rule.to,) if isinstance(rule, RenameRule) else ()
         if not isinstance(rule, (KeyRule, IdRule, AcceptRule, DropRule)):
             written += (rule.path,)
@@ -222,6 +224,12 @@ class RuleCheck:
         """Check a rule that changes a value of the source."""
         if isinstance(rule, DateRule):
             self._check_formats(rule)
+        if isinstance(rule, IdRule) and rule.path == (ID,):
+            for entity in scope:
+                if entity.own_id is not None:
+                    self._refuse(
+                        rule, f"_id of {entity.name} is not its key, which follows from {entity.own_id}."
+                    )
         if isinstance(rule, RenameRule):
             self._check_rename(rule, scope)
             return
@@ -238,6 +246,8 @@ class RuleCheck:
                 self._refuse(rule, f"the field is a {value.kind.value} and not {wanted}.")
 
     def _check_rename(self, rule: RenameRule, scope: Sequence[Entity]) -> None:
+        if _leads_into(rule.path, rule.to) or _leads_into(rule.to, rule.path):
+            self._refuse(rule, "it would move a value onto itself, into itself or over what it is in.")
         self._values(rule, scope, lambda entity, _: _value_of_model(entity, rule.to))
         pairs = zip(rule.path[:-1], rule.to[:-1], strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

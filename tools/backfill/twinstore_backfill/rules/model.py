@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -9,8 +10,6 @@ from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar
-
-from twinstore.models import json_text
 
 if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
@@ -262,10 +261,10 @@ class JobRules:
 
         The order in the file counts for ``replace`` alone.
         """
-        said = [json_text.dumps_sorted(rule.document()) for rule in self.changing(entity)]
+        said = [json.dumps(rule.document(), sort_keys=True, default=str) for rule in self.changing(entity)]
         in_order = [text for text, rule in zip(said, self.changing(entity), strict=True) if is_replace(rule)]
         rest = sorted(text for text in said if text not in in_order)
-        return sha256(b"\n".join((*in_order, *rest))).hexdigest()[:16] if said else ""
+        return sha256("\n".join((*in_order, *rest)).encode()).hexdigest()[:16] if said else ""
 
     def under(self, entity: Entity) -> Mapping[str, int]:
         """Return the digest as the tally of a range has it: a name that counts once, or none."""
@@ -301,7 +300,7 @@ def path_text(path: Sequence[str]) -> str:
 def quoted(name: str) -> str:
     """Return a name of a path, quoted where it would be read as several."""
     # TOML has the escapes of JSON, and one character more that it does not take as it is.
-    text = json_text.dumps(name).decode().replace("\x7f", "\\u007f")
+    text = json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
     return name if name == ANY or BARE.fullmatch(name) else text
 
 
