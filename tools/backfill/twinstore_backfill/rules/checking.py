@@ -224,12 +224,6 @@ class RuleCheck:
         """Check a rule that changes a value of the source."""
         if isinstance(rule, DateRule):
             self._check_formats(rule)
-        if isinstance(rule, IdRule) and rule.path == (ID,):
-            for entity in scope:
-                if entity.own_id is not None:
-                    self._refuse(
-                        rule, f"_id of {entity.name} is not its key, which follows from {entity.own_id}."
-                    )
         if isinstance(rule, RenameRule):
             self._check_rename(rule, scope)
             return
