@@ -309,7 +309,8 @@ class RowComparison:
         accepted = [self._acceptance.equivalence(change) for change in open_changes]
         if None not in accepted:
             result.counts["equal"] += 1
-            result.counts["equal_approved"] += bool(accepted)
+            if accepted:
+                result.counts["equal_approved"] += 1
             result.accepted.update(number for number in {*accepted} if number is not None)
             return
         open_changes = [
