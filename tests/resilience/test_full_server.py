@@ -85,10 +85,8 @@ def has_slots(server: PostgresServer) -> bool:
     """Whether the server has ended the sessions that were closed; on a busy machine it takes a while."""
     try:
         with psycopg.connect(server.superuser_url()) as admin:
-            found = admin.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-            )
-            return found.fetchone() < (SLOTS // 2,)
+            found = admin.execute("SELECT FROM pg_stat_activity WHERE backend_type = 'client backend'")
+            return found.rowcount < SLOTS // 2
     except psycopg.OperationalError:
         return False
 
