@@ -16,7 +16,7 @@ from benchmarks.memory import PeakMemory
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Child", "run_child"]
+__all__ = ["PROGRAM", "Child", "run_child"]
 
 PROGRAM: Final = (
     sys.executable,
@@ -35,14 +35,20 @@ class Child:
         processor_seconds: the processor time of it and its children.
         peak_bytes: the largest sum of their proportional memory, ``None`` if the system does not report it.
         watch_seconds: the processor time that measuring them took from the same cores.
-        output: what it printed, as JSON.
+        text: what it printed.
     """
 
     seconds: float
     processor_seconds: float
     peak_bytes: int | None
     watch_seconds: float
-    output: dict[str, Any]
+    text: str
+
+    @property
+    def output(self) -> dict[str, Any]:
+        """What it printed, which is JSON."""
+        found: dict[str, Any] = json.loads(self.text)
+        return found
 
 
 def run_child(
@@ -53,7 +59,7 @@ def run_child(
     profile: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Child:
-    """Run a program, by default ``twinstore``, with some arguments and return its JSON output.
+    """Run a program, by default ``twinstore``, with some arguments and return what it took.
 
     Args:
         arguments: what follows the name of the program.
@@ -83,7 +89,7 @@ def run_child(
         processor_seconds=ended_seconds() - used,
         peak_bytes=memory.peak,
         watch_seconds=memory.used_seconds,
-        output=json.loads(output),
+        text=output,
     )
 
 

@@ -41,6 +41,7 @@ class CliCases:
 
     Attributes:
         environment: what is added to the environment of the command.
+        further: what is added to the arguments of a copy.
     """
 
     databases: BenchmarkDatabases
@@ -48,6 +49,7 @@ class CliCases:
     jobs: int
     profile: bool = False
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    further: Sequence[str] = ()
 
     def copy(self, name: str, expected: str = "written") -> Sample:
         """Copy MongoDB to PostgreSQL; all documents but those of an earlier copy must be ``expected``."""
@@ -62,7 +64,7 @@ class CliCases:
     def verify(self, name: str, *, named: Sequence[str] = ()) -> Sample:
         """Compare both sides; every key in ``named`` must be reported as a difference, and no other."""
         out = self._out(name)
-        arguments = self._arguments("verify", "mongo", "postgres", self.databases.settings_file(), out)
+        arguments = self.arguments("verify", "mongo", "postgres", self.databases.settings_file(), out)
         child = self._run(arguments, name, expected=1 if named else 0)
         text = (out / "parity-report.json").read_text(encoding="utf-8")
         unnamed = [key for key in named if json.dumps(key, ensure_ascii=False) not in text]
@@ -71,15 +73,16 @@ class CliCases:
         return self._sample(child, json.loads(text), "")
 
     def _copy(self, name: str, source: str, target: str, settings: Path) -> Child:
-        arguments = self._arguments("copy", source, target, settings, self._out(name))
-        return self._run([*arguments, "--execute"], name, expected=0)
+        arguments = self.arguments("copy", source, target, settings, self._out(name))
+        return self._run([*arguments, "--execute", *self.further], name, expected=0)
 
     def _run(self, arguments: Sequence[str], name: str, *, expected: int) -> Child:
         environment = {**os.environ, **self.environment}
         profile = self._profile(name)
         return run_child(arguments, expected=expected, profile=profile, environment=environment)
 
-    def _arguments(self, command: str, source: str, target: str, settings: Path, out: Path) -> list[str]:
+    def arguments(self, command: str, source: str, target: str, settings: Path, out: Path) -> list[str]:
+        """Return the arguments of a command; a copy with them writes nothing."""
         both = ["--source-config", str(settings), "--target-config", str(settings)]
         words = ["backfill", command, "--module", "scheduler", "--from", source, "--to", target, *both]
         return [*words, "--entity", "runs", "--jobs", str(self.jobs), "--out", str(out), "--format", "json"]

@@ -19,8 +19,10 @@ from benchmarks.groups import (
     TENTH,
     UNEQUAL,
 )
+from benchmarks.merge import OVERWRITE, STATEMENT
 from benchmarks.peers.groups import BATCH, WORKERS
 from benchmarks.script import SCRIPT, SCRIPT_VERIFY
+from benchmarks.start import COPIES, HELPS, OPENED, REFERENCE, VERIFICATIONS, Imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,8 +33,10 @@ __all__ = ["Goal", "GoalResult", "evaluate_goals"]
 
 MEGABYTES: Final = 150.0
 PER_BYTE: Final = 0.70
-# The units of goals: at least a multiple, the same with the start of processes, at most a multiple, MB.
-LEAST, WHOLE, MOST, MEMORY = "x", "x with start", "x the time", "MB"
+# The units of goals: at least a multiple, the same with the start of processes; at most a multiple of the
+# time or of the processor time of servers, MB, modules.
+LEAST, WHOLE, MOST, SERVER = "x", "x with start", "x the time", "x the server time"
+MEMORY, MODULES = "MB", "modules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class GoalResult:
-    """A goal with what was measured: rates have a floor, time and memory a ceiling.
+    """A goal with what was measured: rates have a floor, everything else a ceiling.
 
     Attributes:
         instead: what is also accepted, where the figure is on the wrong side.
@@ -69,7 +73,7 @@ class GoalResult:
     @property
     def digits(self) -> int:
         """Return how many decimals are worth showing."""
-        return 0 if self.unit == MEMORY else 2
+        return 0 if self.unit in {MEMORY, MODULES} else 2
 
     @property
     def verdict(self) -> str:
@@ -98,7 +102,7 @@ def single_goals() -> Iterator[Goal]:
 def claim_goals() -> Iterator[Goal]:
     """Yield the goals of claims, with one worker and with several."""
     for workers in WORKERS:
-        suffix = "" if workers == 1 else f", {workers} workers"
+        suffix = workers_text(workers)
         for title, group, bare in CLAIMED:
             for form, jobs in FORMS:
                 text = f"{title} lease of {jobs}, of bare {bare}{suffix}"
@@ -107,6 +111,34 @@ def claim_goals() -> Iterator[Goal]:
             text = f"PostgreSQL lease of {jobs}, of procrastinate{suffix}"
             competitor = f"procrastinate, one, {workers}"
             yield Goal(text, "postgres-claims", f"lease, {form}, {workers}", competitor, wanted)
+
+
+def peer_goals() -> Iterator[Goal]:
+    """Yield the goals of firing, of lives of jobs and of locks. Workers that fire claim due schedules."""
+    fire, life = "fire, in order", "library, life"
+    for workers, wanted in zip(WORKERS, (0.9, 1.5, 2.0), strict=True):
+        suffix = f"of procrastinate{workers_text(workers)}"
+        text, competitor = f"PostgreSQL fire of claimed schedules, {suffix}", "procrastinate, periodic"
+        yield Goal(text, "postgres-firing", f"{fire}, {workers}", f"{competitor}, {workers}", wanted)
+        text, competitor = f"PostgreSQL life of a job, {suffix}", "procrastinate, life"
+        yield Goal(text, "postgres-lives", f"{life}, {workers}", f"{competitor}, {workers}", 1.1)
+    text = f"MongoDB fire of claimed schedules, of bare pymongo{workers_text(16)}"
+    yield Goal(text, "mongo-firing", f"{fire}, 16", "bare, in order, 16", 0.8)
+    text = "PostgreSQL lock, of bare psycopg that keeps its connection"
+    yield Goal(text, "postgres-locks", "lock, 1", "bare, connection kept, 1", 0.3)
+
+
+def workers_text(workers: int) -> str:
+    """Return the end of the text of a goal; one worker is not named."""
+    return "" if workers == 1 else f", {workers} workers"
+
+
+def start_goals() -> Iterator[Goal]:
+    """Yield the goals of short commands, whose time is mostly their start."""
+    small = (*COPIES.values(), *VERIFICATIONS.values())
+    for cases, wanted in ((HELPS, 1.0), (small, 3.0), (OPENED.values(), 1.8)):
+        for case in cases:
+            yield Goal(f"{case}, of the {REFERENCE}", "start", case, REFERENCE, wanted, MOST)
 
 
 GOALS: Final = (
@@ -125,8 +157,11 @@ GOALS: Final = (
     Goal("verify, equal, of the raw COPY out", "verify", EQUAL, RAW_SCAN, 0.45),
     Goal("verify, of the hand-written comparison", "verify", EQUAL, SCRIPT_VERIFY, 1.6, WHOLE),
     Goal("verify with ten differences, of the time of verify", "verify", UNEQUAL, EQUAL, 1.15, MOST),
+    Goal("overwrite of changed rows, of one statement", "merge", OVERWRITE, STATEMENT, 1.6, SERVER),
     *single_goals(),
+    *start_goals(),
     *claim_goals(),
+    *peer_goals(),
 )
 # Whose memory is judged: the largest peak of these cases in any round.
 WATCHED: Final = (
@@ -147,12 +182,20 @@ def entity_goals(sizes: Mapping[str, float], samples: Samples) -> Iterator[GoalR
         yield GoalResult(text, rates[least], PER_BYTE, instead=listed)
 
 
+def module_goals(facts: Mapping[str, float]) -> Iterator[GoalResult]:
+    """Yield how many modules a copy may import."""
+    for name, wanted in ((Imported.ALL, 720.0), (Imported.OURS, 200.0)):
+        yield GoalResult(f"modules imported by {name}", facts[name], wanted, MODULES)
+
+
 def evaluate_goals(measured: Mapping[str, tuple[Group, Samples]]) -> Iterator[GoalResult]:
     """Return every goal whose group was measured, with what it is compared with."""
     yield from _judge({name: samples for name, (_, samples) in measured.items()})
     if "entities" in measured:
         group, samples = measured["entities"]
         yield from entity_goals(group.facts, samples)
+    if "start" in measured:
+        yield from module_goals(measured["start"][0].facts)
 
 
 def _judge(measured: Mapping[str, Samples]) -> Iterator[GoalResult]:
@@ -160,8 +203,13 @@ def _judge(measured: Mapping[str, Samples]) -> Iterator[GoalResult]:
         samples = measured.get(goal.group)
         if samples is not None and {goal.case, goal.reference} <= samples.by_case.keys():
             pair = (goal.case, goal.reference)
-            ratio = {LEAST: samples.ratio, WHOLE: samples.whole_ratio, MOST: samples.time_ratio}[goal.unit]
-            if (spread := ratio(*pair)) is not None:
+            ratios = {
+                LEAST: samples.ratio,
+                WHOLE: samples.whole_ratio,
+                MOST: samples.time_ratio,
+                SERVER: samples.server_ratio,
+            }
+            if (spread := ratios[goal.unit](*pair)) is not None:
                 yield GoalResult(goal.text, spread.middle, goal.wanted, goal.unit)
     for text, group, cases in WATCHED:
         samples = measured.get(group)

@@ -12,6 +12,7 @@ from psycopg_pool import ConnectionPool
 from benchmarks import mongo_limits, postgres_limits
 from benchmarks.cli_cases import CliCases, Differences
 from benchmarks.entities.group import entities
+from benchmarks.merge import merging
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.postgres_singles import BarePostgres
@@ -19,6 +20,7 @@ from benchmarks.scale import scaling
 from benchmarks.schedule import Case, Group
 from benchmarks.script import SCRIPT, SCRIPT_VERIFY, hand_script
 from benchmarks.singles import TENANT, SingleOperations, single_operations
+from benchmarks.start import starting
 from benchmarks.switch import switching
 from benchmarks.tools.group import comparing
 from benchmarks.waits import waiting
@@ -192,8 +194,15 @@ GROUPS: Final = {
     "return": returning,
     "mongo": mongo_singles,
     "postgres": postgres_singles,
+    "start": starting,
     "entities": entities,
     **PEER_GROUPS,
 }
 # Measured only where they are named.
-FURTHER: Final = {"tools": comparing, "waits": waiting, "switch": switching, "scale": scaling}
+FURTHER: Final = {
+    "merge": merging,
+    "tools": comparing,
+    "waits": waiting,
+    "switch": switching,
+    "scale": scaling,
+}

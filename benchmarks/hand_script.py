@@ -22,7 +22,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 from pymongo import MongoClient
 
-__all__ = ["Part", "copy", "verify"]
+__all__ = ["FILL", "MERGE", "STAGE", "Part", "copy", "verify"]
 
 BATCH: Final = 5000
 TRIGGERS: Final = ("cron", "manual", "concelier", "excititor", "policy", "content-refresh")

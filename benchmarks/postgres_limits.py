@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from benchmarks.databases import BenchmarkDatabases
 
-__all__ = ["COLUMNS", "copy_in", "copy_out", "prebuilt_rows"]
+__all__ = ["COLUMNS", "blocks_of", "copy_in", "copy_out", "prebuilt_rows"]
 
 COLUMNS: Final = (
     "id, tenant_id, schema_version, schedule_id, error, retry_of, trigger, state, stats, reason, deltas, "
@@ -39,7 +39,7 @@ def prebuilt_rows(databases: BenchmarkDatabases) -> list[bytes]:
 def copy_in(databases: BenchmarkDatabases, rows: Sequence[bytes], connections: int) -> Sample:
     """COPY prebuilt rows into the table, each connection a part of the keys, and commit."""
     share = -(-len(rows) // connections)
-    parts = [_blocks(rows[first : first + share]) for first in range(0, len(rows), share)]
+    parts = [blocks_of(rows[first : first + share]) for first in range(0, len(rows), share)]
 
     def load(blocks: Sequence[bytes]) -> None:
         with closing(databases.superuser()) as connection, connection.cursor().copy(IN) as copy:
@@ -52,7 +52,8 @@ def copy_in(databases: BenchmarkDatabases, rows: Sequence[bytes], connections: i
     return Sample(units=len(rows), seconds=perf_counter() - began)
 
 
-def _blocks(rows: Sequence[bytes]) -> list[bytes]:
+def blocks_of(rows: Sequence[bytes]) -> list[bytes]:
+    """Return what a binary COPY of prebuilt rows sends."""
     parts = (b"".join(rows[first : first + ROWS_PER_WRITE]) for first in range(0, len(rows), ROWS_PER_WRITE))
     return [HEADER, *parts, TRAILER]
 

@@ -130,18 +130,28 @@ class Samples:
 
     def whole_ratio(self, case: str, reference: str) -> Spread | None:
         """Return :meth:`ratio` with the start of both processes, ``None`` where one has none."""
-        pairs = list(zip(self.by_case[case], self.by_case[reference], strict=True))
-        known = [
-            (other.whole_seconds / other.units) / (sample.whole_seconds / sample.units)
-            for sample, other in pairs
-            if sample.whole_seconds and other.whole_seconds
-        ]
-        return Spread.of(known) if known else None
+        return self.cost_ratio(reference, case, lambda sample: sample.whole_seconds)
 
     def time_ratio(self, case: str, reference: str) -> Spread:
         """Return how many times as long a case takes for a unit as another one, divided round by round."""
         pairs = zip(self.by_case[case], self.by_case[reference], strict=True)
         return Spread.of([other.rate / sample.rate for sample, other in pairs])
+
+    def server_ratio(self, case: str, reference: str) -> Spread | None:
+        """Return :meth:`cost_ratio` of the processor time of the servers."""
+        return self.cost_ratio(case, reference, lambda sample: sample.server_seconds)
+
+    def cost_ratio(self, case: str, reference: str, cost: Callable[[Sample], float | None]) -> Spread | None:
+        """Return how many times as much a unit costs in a case as in another, divided round by round.
+
+        It is ``None`` where one of them has no cost.
+        """
+        known = [
+            (ours / sample.units) / (theirs / other.units)
+            for sample, other in zip(self.by_case[case], self.by_case[reference], strict=True)
+            if (ours := cost(sample)) and (theirs := cost(other))
+        ]
+        return Spread.of(known) if known else None
 
     def waits(self, case: str) -> tuple[float, float] | None:
         """Return the medians of both waiting times of a case, in milliseconds."""
@@ -202,7 +212,8 @@ def measure(group: Group, runs: int, log: Callable[[str], None], seconds: float 
             break
         for case, sample in _round(group).items():
             samples.add(case, sample)
-            log(f"{group.name} {number}/{runs}  {case}: {sample.rate:,.0f} {group.unit}/s")
+            digits = 0 if sample.rate >= 10 else 2
+            log(f"{group.name} {number}/{runs}  {case}: {sample.rate:,.{digits}f} {group.unit}/s")
         first = first or monotonic() - began
     return samples
 

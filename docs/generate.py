@@ -29,6 +29,7 @@ from docs.parts import (
     interface,
     outsiders,
     reports,
+    rules,
     settings,
     statements,
     support,
@@ -72,6 +73,7 @@ def static_parts() -> dict[str, Callable[[], str]]:
         "module-interface": interface.module_table,
         **outsiders.parts(),
         **reports.parts(),
+        **rules.parts(),
         "statements": partial(statements.statement_table, MODULE),
         "support": support.support_table,
         "internal-fields": partial(entities.internal_fields_table, MODULES),
@@ -119,7 +121,12 @@ def main() -> int:
 
     with TemporaryDirectory() as directory, servers(directory, durable=False) as running:
         # First what the driver itself reads, then what is asked of it.
-        shipped = {**shipped_schemas(running), **script_files(), **reports.schema_files()}
+        shipped = {
+            **shipped_schemas(running),
+            **script_files(),
+            **reports.schema_files(),
+            **rules.schema_files(),
+        }
         stale = [update_file(path, text, check=check) for path, text in shipped.items()]
         with server_parts(running) as live:
             parts = {**static_parts(), **live}

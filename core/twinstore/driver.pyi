@@ -88,6 +88,8 @@ from twinstore.bulk.corruption import Role as Role
 from twinstore.bulk.corruption import SchemaPart as SchemaPart
 from twinstore.bulk.corruption import StoredPlace as StoredPlace
 from twinstore.bulk.port import NO_ADDITIONAL_VALUES as NO_ADDITIONAL_VALUES
+from twinstore.bulk.port import NO_PARENT as NO_PARENT
+from twinstore.bulk.port import TOO_LARGE as TOO_LARGE
 from twinstore.bulk.port import BulkPort as BulkPort
 from twinstore.bulk.port import BulkView as BulkView
 from twinstore.bulk.port import Cell as Cell
@@ -117,11 +119,15 @@ from twinstore.bulk.rows import content_without as content_without
 from twinstore.bulk.rows import has_marks as has_marks
 from twinstore.bulk.rows import marked as marked
 from twinstore.bulk.rows import unmarked as unmarked
+from twinstore.bulk.unique_moves import INDEX_TAKEN as INDEX_TAKEN
 from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN as UNIQUE_VALUE_TAKEN
 from twinstore.bulk.unique_moves import UniqueConflict as UniqueConflict
 from twinstore.bulk.unique_moves import conflict_reason as conflict_reason
+from twinstore.bulk.unique_moves import index_taken as index_taken
+from twinstore.bulk.unique_moves import noun_of as noun_of
 from twinstore.bulk.unique_moves import unique_conflicts as unique_conflicts
 from twinstore.bulk.unique_moves import unique_keys as unique_keys
+from twinstore.bulk.unique_moves import without_holder as without_holder
 from twinstore.catalog.conditions import After as After
 from twinstore.catalog.conditions import AtLeast as AtLeast
 from twinstore.catalog.conditions import AtMost as AtMost
@@ -366,6 +372,7 @@ __all__: list[str] = [
     "DEEPEST",
     "ENTRY_POINT_GROUP",
     "EVERYWHERE",
+    "INDEX_TAKEN",
     "INT32_MAX",
     "INT64_MAX",
     "INT64_MIN",
@@ -378,6 +385,7 @@ __all__: list[str] = [
     "MODULE_GROUP",
     "NAME",
     "NO_ADDITIONAL_VALUES",
+    "NO_PARENT",
     "NO_STORAGE",
     "NO_TENANT",
     "NUMBERS",
@@ -386,6 +394,7 @@ __all__: list[str] = [
     "SESSION_OR_UNIT",
     "STORED_NULL",
     "SYSTEM_TENANT",
+    "TOO_LARGE",
     "UNBOUND",
     "UNIQUE_VALUE_TAKEN",
     "UNKNOWN_TENANT",
@@ -637,6 +646,7 @@ __all__: list[str] = [
     "holds_floats",
     "hookimpl",
     "id_argument",
+    "index_taken",
     "installed_backend_names",
     "instant_argument",
     "instant_paths",
@@ -673,6 +683,7 @@ __all__: list[str] = [
     "no_migrations",
     "normalised_object",
     "not_found",
+    "noun_of",
     "object_argument",
     "object_id",
     "oid_in",
@@ -712,6 +723,7 @@ __all__: list[str] = [
     "variants_of",
     "whole_argument",
     "without_consent",
+    "without_holder",
     "write_refused",
     "wrong_handle",
 ]

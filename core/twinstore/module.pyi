@@ -222,6 +222,7 @@ from twinstore.plugins.checks import Cutoffs as Cutoffs
 from twinstore.plugins.checks import ListedRow as ListedRow
 from twinstore.plugins.checks import ListQuery as ListQuery
 from twinstore.plugins.checks import ModuleChecks as ModuleChecks
+from twinstore.plugins.checks import NeededRows as NeededRows
 from twinstore.plugins.checks import SmokeTest as SmokeTest
 from twinstore.plugins.checks import StoredList as StoredList
 from twinstore.plugins.checks import Trial as Trial
@@ -346,6 +347,7 @@ __all__: list[str] = [
     "ModuleSpec",
     "ModuleStorage",
     "Name",
+    "NeededRows",
     "NotAfter",
     "NotBefore",
     "Number",

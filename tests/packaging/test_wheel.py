@@ -95,7 +95,9 @@ def test_a_report_of_a_wheel_finds_its_templates(site: Path) -> None:
     folder = Path("twinstore_backfill", "report", "templates")
     names = {path.name for path in (ROOT / "tools" / "backfill" / folder).iterdir()}
     assert (
-        names == {path.name for path in (site / folder).iterdir()} == {"page.html", "parts.html", "page.css"}
+        names
+        == {path.name for path in (site / folder).iterdir()}
+        == {"page.html", "parts.html", "page.css", "page.js"}
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 import twinstore
 from tests.resilience.test_logs import refusing
 from tests.resilience.test_silence import postgres_of_its_own, settings_of, timed
+from tests.support.outages import eventually
 from twinstore.errors import ConfigurationError, Outcome, TwinstoreError, UnavailableError
 from twinstore.scheduler.catalog import RUNS
 from twinstore_embedded import Shutdown
@@ -80,9 +81,26 @@ def limited(server: PostgresServer, what: str) -> Iterator[None]:
             admin.execute(f"ALTER {what} CONNECTION LIMIT -1".encode())
 
 
+def has_slots(server: PostgresServer) -> bool:
+    """Whether the server has ended the sessions that were closed; on a busy machine it takes a while."""
+    try:
+        with psycopg.connect(server.superuser_url()) as admin:
+            found = admin.execute("SELECT FROM pg_stat_activity WHERE backend_type = 'client backend'")
+            return found.rowcount < SLOTS // 2
+    except psycopg.OperationalError:
+        return False
+
+
 @contextmanager
 def full(server: PostgresServer, how: str) -> Iterator[None]:
     """Leave no slot, in one of the ways in which a server refuses for that reason."""
+    with _full(server, how):
+        yield
+    assert eventually(lambda: has_slots(server))
+
+
+@contextmanager
+def _full(server: PostgresServer, how: str) -> Iterator[None]:
     if how == "reserved":
         with all_slots_of(server.app_url()):
             yield

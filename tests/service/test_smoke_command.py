@@ -24,7 +24,8 @@ from tests.support.copies import Answer, fill, invoke, write_config
 from tests.support.databases import APP_ROLE, PASSWORD, without_retention
 from tests.support.servers import postgres_config, postgres_url
 from twinstore import open_storage
-from twinstore_backfill.smoke import engine, lists
+from twinstore_backfill.smoke import engine
+from twinstore_backfill.verify import stored_lists
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -323,7 +324,7 @@ def test_a_sound_store_passes_and_holds_afterwards_byte_for_byte_what_it_held(
     assert all(step["milliseconds"] >= 0 for step in first.json["steps"])
     assert first.json["tenant"].startswith(PREFIX)
     # As if the store were too large to be read whole.
-    monkeypatch.setattr(lists, "WHOLE", 0)
+    monkeypatch.setattr(stored_lists, "WHOLE", 0)
     second = store.smoke(capsys, "--tenant", "acme")
     assert (second.code, set(results(second).values())) == (0, {"pass"}), second.out
     assert store.content() == before

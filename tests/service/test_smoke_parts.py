@@ -26,7 +26,7 @@ from twinstore.testing.taskrunner import TASKRUNNER_EXAMPLES
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.smoke import engine
 from twinstore_backfill.smoke.engine import SmokeOptions, SmokeTenant, round_trips, run_smoke
-from twinstore_backfill.smoke.lists import StoredRows, check_list
+from twinstore_backfill.verify.stored_lists import StoredRows, check_list
 from twinstore_memory.bulk import MemoryBulk
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_a_list_is_compared_with_what_the_rows_make_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lie, result, problem = LIES[name]
-    monkeypatch.setattr("twinstore_backfill.smoke.lists.WHOLE", whole)
+    monkeypatch.setattr("twinstore_backfill.verify.stored_lists.WHOLE", whole)
     found = found_in(store, "runs of acme, newest first", lie)
     assert (found.result, found.problem[: len(problem)]) == (result, problem)
 

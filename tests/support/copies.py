@@ -9,12 +9,15 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID, uuid4
 
 from tests.support import executed
+from twinstore.bulk.port import Record
 from twinstore.catalog.entity import CopyPolicy, Entity
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
@@ -65,7 +68,7 @@ from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_memory.store import MemoryDatabase, drop_store, shared_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     import pytest
@@ -322,6 +325,24 @@ def keys_in(
     with bulk.view(as_of=as_of) as view:
         read = getattr(view, reading)
         return [row.key for within in ranges for batch in read(entity, within, **options) for row in batch]
+
+
+def unexpected_rows(bulk: BulkPort, expected: Iterable[tuple[Entity, CanonicalModel]]) -> list[str]:
+    """Return which rows of a store are not the expected ones, lost and further rows included.
+
+    Args:
+        bulk: the store.
+        expected: all rows of some entities, entity by entity in order of their keys.
+    """
+    wrong: list[str] = []
+    with bulk.view() as view:
+        for entity, rows in groupby(expected, key=itemgetter(0)):
+            found = (record for batch in view.records(entity, KeyRange()) for record in batch)
+            for (_, row), record in zip_longest(rows, found, fillvalue=(None, None)):
+                stored = record.model if isinstance(record, Record) else None
+                if row is None or stored is None or stored.wire() != row.wire():
+                    wrong.append(f"{entity.name}: {row} but {stored}")
+    return wrong
 
 
 def single_keys_in(bulk: BulkPort, reading: str, entity: Entity, keys: Sequence[Key]) -> list[Key | None]:

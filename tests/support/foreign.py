@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
@@ -99,6 +100,13 @@ def fill_with_pymongo(database: Database[Document], tenants: Iterable[str] = ("a
         summaries = [rich_run_summary(tenant, f"s-{number}") for number in (3, 1, 2)]
         database["run_summaries"].insert_many(document(item.wire()) for item in summaries)
     database["orders"].insert_one({"_id": 1, "of": "the same service"})
+
+
+def insert(collection: Collection[Document], documents: Iterable[Document]) -> None:
+    """Insert any number of documents, which are never in memory at once."""
+    waiting = iter(documents)
+    while batch := list(islice(waiting, 5000)):
+        collection.insert_many(batch)
 
 
 @dataclass(frozen=True, slots=True)

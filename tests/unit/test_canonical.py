@@ -325,6 +325,38 @@ def test_a_refused_value_begins_with_its_rule_under_the_name_that_a_client_sends
         assert shown[("timezone",)].startswith("'Mars' is not a known time zone")
 
 
+FIVE = "minute, hour, day of month, month, day of week"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        (
+            "when_cron",
+            "0 0 0 7 * *",
+            f"cron expression has 6 fields, not five ({FIVE}); seconds and years are not supported",
+        ),
+        ("when_cron", "@dayly", "cron macros are not supported; write five fields such as 0 0 * * *"),
+        ("when_cron", "61 * * * *", "cron field minute: an entry is not accepted; use 0 to 59"),
+        ("when_cron", "0 0 L * *", "cron field day of month: 'L' and 'W' are not supported; list the days"),
+        ("when_cron", "9-8 * * * *", "cron field minute: a range runs backwards; write two ranges"),
+        ("when_cron", "*/77777 * * * *", "cron field minute: a step must be a number from 1"),
+        (
+            "when_cron",
+            "0 0 30 2 *",
+            "cron expression never fires: no month in it has such a day; change the day or the month",
+        ),
+        ("timezone", "europe/berlin", "not a known time zone; use an IANA name such as Europe/Berlin or UTC"),
+        ("timezone", "x" * 101, "time zone name has 101 characters; at most 100 are admitted"),
+    ],
+)
+def test_a_refused_time_names_its_rule_without_the_value(name: str, value: str, rule: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        make_schedule("acme", "s").evolve(**{name: value})
+    (problem,) = caught.value.errors()
+    assert describe_failure(Schedule, caught.value, quote=False) == f"Schedule {problem['loc'][0]}: {rule}"
+
+
 @pytest.mark.parametrize("value", [float("nan"), 2**64, "a\x00", "\ud800", {1}, {1: 2}])
 def test_refused_free_json_begins_with_its_rule_and_repeats_nothing_of_the_value(value: object) -> None:
     with pytest.raises(pydantic.ValidationError) as caught:

@@ -20,7 +20,7 @@ from twinstore.catalog.keys import INT64_MIN, KeyRange, KeyType, can_bound
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind
 from twinstore.documents import DocumentBulk, DocumentView
 from twinstore.documents.access import batched, scope_of, unowned
-from twinstore.documents.rows import key_of, record_of, scan_row
+from twinstore.documents.rows import changed_record, changed_scan_row, key_of
 from twinstore.errors import ConfigurationError
 from twinstore.models.json_text import dumps_sorted
 from twinstore.runtime.forks import cleanup_unless_forked, guard_stream
@@ -34,6 +34,7 @@ from twinstore_filesystem.unit import FileUnit
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from twinstore.bulk.changes import DocumentChange
     from twinstore.bulk.port import CommitCheck, OnConflict, Position
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -106,7 +107,9 @@ class FilesystemBulk(DocumentBulk):
             self._backend.capabilities.require("point_in_time_reads")
         unit = FileUnit(self._files, read_only=True)
         with cleanup_unless_forked(unit.rollback):
-            yield FilesystemView(unit, self._files)
+            view = FilesystemView(unit, self._files)
+            view.changes = self._changes
+            yield view
 
     @contextmanager
     @override
@@ -137,7 +140,7 @@ class FilesystemView(DocumentView):
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
         for run, wanted in self._by_run(entity, keys).items():
             rows = rows_in_order(self._files, run, self._files.file(entity, run), KeyRange())
-            yield from (record(row) for row in rows if row.key in wanted)
+            yield from (self._record(row) for row in rows if row.key in wanted)
 
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
@@ -145,8 +148,15 @@ class FilesystemView(DocumentView):
             first, last = min(wanted), max(wanted)
             within = KeyRange(first, (*last[:-1], _following(last[-1])))
             yield from (
-                shown(row) for row in self._unit.scan(entity, within, scope_of(None)) if row.key in wanted
+                self._scanned(row)
+                for row in self._unit.scan(entity, within, scope_of(None))
+                if row.key in wanted
             )
+
+    @override
+    def _record(self, row: DocumentRow) -> Record:
+        change = self.changes.documents.get(row.entity.name)
+        return record(row, change) if isinstance(row, FileRow) else super()._record(row)
 
     def _by_run(self, entity: Entity, keys: Iterable[Key]) -> dict[str, set[Key]]:
         """Return keys by the run whose file has their rows, so that each file is read once."""
@@ -157,7 +167,7 @@ class FilesystemView(DocumentView):
 
     @override
     def _scanned(self, row: DocumentRow) -> ScanRow:
-        return shown(row)
+        return shown(row, self.changes.documents.get(row.entity.name))
 
     def _records(self, entity: Entity, within: KeyRange, tenant_id: str | None) -> Iterator[Record]:
         if unowned(entity, tenant_id):
@@ -165,7 +175,7 @@ class FilesystemView(DocumentView):
         scope = scope_of(tenant_id)
         foreign_rows, unidentified, found = files_in_order(self._files, entity)
         if within.lower is None:
-            yield from (record(row) for row in foreign_rows if self._sees(scope, row))
+            yield from (self._record(row) for row in foreign_rows if self._sees(scope, row))
             if tenant_id is None:
                 yield from (torn_tail() for file in unidentified if self._is_torn(file))
         for run, file in found:
@@ -177,7 +187,7 @@ class FilesystemView(DocumentView):
             for row in rows_in_order(self._files, run, file, within):
                 if self._sees(scope, row):
                     is_seen = True
-                    yield record(row)
+                    yield self._record(row)
             if is_seen and covers(within, (run,)) and self._is_torn(file):
                 yield torn_tail()
 
@@ -206,11 +216,11 @@ def torn_tail() -> Record:
     return Record(key=None, owner=NO_TENANT, model=None, torn_tail=True)
 
 
-def record(row: FileRow) -> Record:
-    """Return a row for a copy: decoded, or with the path and the reason why it cannot be."""
+def record(row: FileRow, change: DocumentChange | None) -> Record:
+    """Return a row for a copy after its change: decoded, or with the path and the reason why it cannot be."""
     if row.error is not None:
         return Record(key_of(row), owner_of(row), None, error=why(row), original=row.original)
-    found = record_of(row, DRIVER)
+    found = changed_record(row, DRIVER, change)
     # Also of rows that can be read: the target may refuse one, and then its bytes are kept.
     found.original = row.original
     if found.error is not None and row.original is not None:
@@ -218,10 +228,10 @@ def record(row: FileRow) -> Record:
     return found
 
 
-def shown(row: DocumentRow) -> ScanRow:
-    """Return a row for comparison."""
+def shown(row: DocumentRow, change: DocumentChange | None) -> ScanRow:
+    """Return a row for comparison after its change."""
     if not isinstance(row, FileRow) or row.error is None:
-        return scan_row(row)
+        return changed_scan_row(row, change)
     # Equal to nothing that is stored, so that nothing is taken for a copy of it.
     content = dumps_sorted({"doc": marked("unreadable", row.error), "storage": {}})
     return ScanRow(key_of(row), owner_of(row), content, error=why(row))

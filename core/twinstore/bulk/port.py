@@ -39,11 +39,13 @@ from twinstore.bulk.rows import (
 )
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.catalog.tenancy import StoredOwner, label_of
+from twinstore.errors import UnsupportedCapabilityError
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from twinstore.access.protocol import Access
+    from twinstore.bulk.changes import DocumentChanges
     from twinstore.bulk.rows import Original
     from twinstore.catalog.entity import Entity
     from twinstore.migrations.migration import Initializer
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_ADDITIONAL_VALUES",
+    "NO_PARENT",
+    "TOO_LARGE",
     "BulkPort",
     "BulkView",
     "Cell",
@@ -74,6 +78,9 @@ __all__ = [
 
 
 NO_DIGESTS: Final = NoDigests("its driver has no digests")
+# How the reasons of every target begin that does not take a row.
+NO_PARENT: Final = "the row that it belongs to is not in the target"
+TOO_LARGE: Final = "it is larger than the target takes"
 Position = str
 OnConflict = Literal["fail", "overwrite"]
 CommitCheck = Callable[["Access"], None]
@@ -96,6 +103,9 @@ class Record:
             is required; otherwise a quarantine that needs it uses the model, which is another form of the
             row.
         torn_tail: not a row, but what an interrupted writer left after the last one: counted, not moved.
+        rules: the numbers of the rules that changed it, see :meth:`BulkPort.with_changes`.
+        stored_key: without a ``key``, what is stored in its place, as short extended JSON, if the driver can
+            say so.
     """
 
     key: Key | None
@@ -108,6 +118,8 @@ class Record:
     # Not compared: it returns in pieces what the other attributes say, and is a new object at each read.
     original: Original | str | None = field(default=None, compare=False)
     torn_tail: bool = False
+    rules: Sequence[int] = ()
+    stored_key: str | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:
@@ -122,7 +134,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A record that the target did not take."""
+    """A record that the target did not take.
+
+    Attributes:
+        reason: why, without a value of it. Tools find the cause by how it begins: with :data:`NO_PARENT`,
+            :data:`TOO_LARGE`, or what :mod:`twinstore.bulk.unique_moves` says of unique values.
+    """
 
     record: Record
     reason: str
@@ -168,7 +185,8 @@ class Inventory:
     Attributes:
         entity: its name.
         present: whether its collection or table exists; an absent one reads as empty.
-        warnings: what makes reading slow, each a sentence that names the cost.
+        warnings: what makes reading slow, each a sentence that names the cost; of an absent one, that.
+        remarks: what else a reader should know, such as rows that the server removes meanwhile.
         removed_after: the age by the field of its retention at which the server removes rows by itself,
             ``None`` where it does not.
     """
@@ -176,6 +194,7 @@ class Inventory:
     entity: str
     present: bool = True
     warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     removed_after: timedelta | None = None
 
 
@@ -202,6 +221,23 @@ class BulkPort(Protocol):
     def place(self) -> str:
         """Driver, host and database as the settings name them, for people; without secrets."""
         ...
+
+    def with_changes(self, changes: DocumentChanges) -> BulkPort:
+        """Return the same store, whose views show every row as if its document were stored changed.
+
+        Keys, owners, cuts and digests are those after the changes, and so is the error of a row that no model
+        accepts; ``original`` stays what is stored. A row that a change refuses has the text of the refusal as
+        its ``error``. Counts by owner are those of the stored documents. Nothing is written through it.
+
+        Raises:
+            UnsupportedCapabilityError: the driver cannot. Default: for any change but names that are dropped
+                at the top of documents, which then have an ``error``; tables have no such names.
+        """
+        if not changes.only_drop:
+            raise UnsupportedCapabilityError(
+                f"Rules cannot be applied to what {self.place} stores; its rows are already of the model."
+            )
+        return self
 
     def entities(self) -> tuple[Entity, ...]:
         """Return the entities in copy order: parents first."""

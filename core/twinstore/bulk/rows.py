@@ -61,6 +61,9 @@ class ScanRow:
         expires: the instant by which retention judges the row.
         stored_bytes: what the row takes in the store, where ``content`` shows only a digest of it.
         error: why the row cannot be copied, if the store knows; ``content`` then has a mark.
+        rules: the numbers of the rules that changed it, see ``BulkPort.with_changes``.
+        stored_key: without a ``key``, what is stored in its place, as short extended JSON, if the driver can
+            say so.
     """
 
     key: Key | None
@@ -70,6 +73,8 @@ class ScanRow:
     expires: datetime | None = None
     stored_bytes: int = 0
     error: str | None = None
+    rules: tuple[int, ...] = ()
+    stored_key: str | None = field(default=None, compare=False)
 
     @property
     def label(self) -> str:

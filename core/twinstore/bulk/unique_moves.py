@@ -22,11 +22,25 @@ if TYPE_CHECKING:
     from twinstore.catalog.indexes import Index
     from twinstore.catalog.keys import Key
 
-__all__ = ["UNIQUE_VALUE_TAKEN", "UniqueConflict", "conflict_reason", "unique_conflicts", "unique_keys"]
+__all__ = [
+    "INDEX_TAKEN",
+    "UNIQUE_VALUE_TAKEN",
+    "UniqueConflict",
+    "conflict_reason",
+    "index_taken",
+    "noun_of",
+    "unique_conflicts",
+    "unique_keys",
+    "without_holder",
+]
 
 
 # How every such reason begins, by which a copy knows the rows that are worth another attempt.
 UNIQUE_VALUE_TAKEN: Final = "a unique value is held by another row of the target"
+# The same where the row that has it was not looked for.
+INDEX_TAKEN: Final = "a unique value of index"
+# Between the value and the row that has it.
+HOLDER: Final = " by the "
 # Of one question to the store.
 LOOKUP_BATCH: Final = 500
 # The name of an index and the values.
@@ -138,9 +152,25 @@ def value_of(unique: UniqueKey) -> Value:
     return unique.index.name, unique.values
 
 
+def noun_of(index: Index) -> str:
+    """Return what reasons call the value of a unique index."""
+    return index.noun or ", ".join(index.names)
+
+
+def index_taken(index: Index) -> str:
+    """Return why a row was not written whose value of an index another row has that was not looked for."""
+    return f"{INDEX_TAKEN} {index.name} is taken in the target"
+
+
 def conflict_reason(entity: Entity, conflict: UniqueConflict) -> str:
     """Return why a record was not written: which value is taken, and by which row."""
-    what = conflict.index.noun or ", ".join(conflict.index.names)
+    what = noun_of(conflict.index)
     if conflict.holder is None:
         return f"{UNIQUE_VALUE_TAKEN}: its {what} by a {entity.singular} that cannot be read"
-    return f"{UNIQUE_VALUE_TAKEN}: its {what} by the {entity.singular} {entity.key_text(conflict.holder)!r}"
+    return f"{UNIQUE_VALUE_TAKEN}: its {what}{HOLDER}{entity.singular} {entity.key_text(conflict.holder)!r}"
+
+
+def without_holder(reason: str) -> str:
+    """Return such a reason without the row that has the value, so that equal reasons are equal texts."""
+    head, separator, _ = reason.partition(HOLDER)
+    return f"{head} by another row" if separator and reason.startswith(UNIQUE_VALUE_TAKEN) else reason

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -19,13 +20,22 @@ from typing_extensions import override
 
 from twinstore.access.query import Query, key_order
 from twinstore.access.scope import UNBOUND
+from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.parts import VIEW, WriteCounts
-from twinstore.bulk.port import BulkPort, BulkView, Conflict, Inventory, RangeWriter, Rejected
+from twinstore.bulk.port import (
+    NO_PARENT,
+    BulkPort,
+    BulkView,
+    Conflict,
+    Inventory,
+    RangeWriter,
+    Rejected,
+)
 from twinstore.bulk.unique_moves import conflict_reason, unique_conflicts
 from twinstore.catalog.keys import KeyRange, can_bound
 from twinstore.catalog.tenancy import ALL_TENANTS, label_of
 from twinstore.documents.access import HeldRow, SingleUnit, batched, discard, hold, scope_of, store, unowned
-from twinstore.documents.rows import content, encode, record_of, scan_row
+from twinstore.documents.rows import changed_record, changed_scan_row, content, encode
 from twinstore.errors import DuplicateError, NotFoundError
 from twinstore.migrations.migration import MigrationState
 from twinstore.models.fields import parse_timestamp
@@ -98,6 +108,7 @@ class DocumentBulk(BulkPort):
         self._ledger_initializer = ledger_initializer
         self._backend = backend
         self._entities = tuple(entities)
+        self._changes = NO_CHANGES
 
     @property
     @override
@@ -117,6 +128,14 @@ class DocumentBulk(BulkPort):
     @override
     def entities(self) -> tuple[Entity, ...]:
         return self._entities
+
+    @override
+    def with_changes(self, changes: DocumentChanges) -> BulkPort:
+        if changes.keys or changes.ids:
+            return super().with_changes(changes)
+        found = copy(self)
+        found._changes = changes  # noqa: SLF001  # of the same class
+        return found
 
     @override
     def inventory(self) -> tuple[Inventory, ...]:
@@ -163,7 +182,9 @@ class DocumentBulk(BulkPort):
             self._backend.capabilities.require("point_in_time_reads")
         unit = self._backend.begin(read_only=True, isolated=True)
         with cleanup_unless_forked(unit.rollback):
-            yield self._view(unit)
+            view = self._view(unit)
+            view.changes = self._changes
+            yield view
 
     def _view(self, unit: DocumentUnit) -> DocumentView:
         return DocumentView(unit)
@@ -185,10 +206,15 @@ class DocumentBulk(BulkPort):
 
 
 class DocumentView(BulkView):
-    """Implements :class:`~twinstore.bulk.port.BulkView` in a unit that reads one state."""
+    """Implements :class:`~twinstore.bulk.port.BulkView` in a unit that reads one state.
+
+    Attributes:
+        changes: what is changed in each document before it is shown.
+    """
 
     def __init__(self, unit: DocumentUnit) -> None:
         self._unit = unit
+        self.changes = NO_CHANGES
 
     @property
     @override
@@ -200,11 +226,11 @@ class DocumentView(BulkView):
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
         rows = self._paged(entity, within, tenant_id, batch_size)
-        return guard_stream(batched((record_of(row, self._unit.driver) for row in rows), batch_size), VIEW)
+        return guard_stream(batched(map(self._record, rows), batch_size), VIEW)
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        return (record_of(row, self._unit.driver) for row in self._single(entity, keys))
+        return map(self._record, self._single(entity, keys))
 
     @override
     def rows(
@@ -221,8 +247,11 @@ class DocumentView(BulkView):
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
         return map(self._scanned, self._single(entity, keys))
 
+    def _record(self, row: DocumentRow) -> Record:
+        return changed_record(row, self._unit.driver, self.changes.documents.get(row.entity.name))
+
     def _scanned(self, row: DocumentRow) -> ScanRow:
-        return scan_row(row)
+        return changed_scan_row(row, self.changes.documents.get(row.entity.name))
 
     def _paged(
         self, entity: Entity, within: KeyRange, tenant_id: str | None, size: int
@@ -329,9 +358,11 @@ class DocumentWriter(RangeWriter):
             if self._overwrite:
                 self._waiting.append((record, held, row))
             else:
-                self._counts.rejected.append(Rejected(record, error.message))
-        except NotFoundError as error:
-            self._counts.rejected.append(Rejected(record, error.message))
+                obstacles = unique_conflicts(self._access, self._entity, [record]).values()
+                found = next((conflict_reason(self._entity, item) for item in obstacles), error.message)
+                self._counts.rejected.append(Rejected(record, found))
+        except NotFoundError:
+            self._counts.rejected.append(Rejected(record, NO_PARENT))
         else:
             self._count_written(held, row)
 

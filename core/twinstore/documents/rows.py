@@ -9,11 +9,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, TypeVar, cast
+from uuid import UUID
 
 from pydantic_core import PydanticCustomError
+from typing_extensions import override
 
 from twinstore.access.protocol import Unset
 from twinstore.access.query import holds
+from twinstore.bulk.changes import ChangeRefusedError, StoredObjectId, StoredValues
 from twinstore.bulk.port import Record
 from twinstore.bulk.rows import ScanRow, marked
 from twinstore.catalog.row import Row
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
     from twinstore.access.paging import SortKey, SortValue
+    from twinstore.bulk.changes import DocumentChange
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.indexes import Index
     from twinstore.catalog.keys import Key
@@ -274,7 +278,7 @@ def record_of(row: DocumentRow, driver: str) -> Record:
     try:
         model = decode(row.entity, row, driver).model
     except DocumentDecodeError as error:
-        record.error, record.original = error.message, extended_json(row)
+        record.error, record.original = error.reason or error.message, extended_json(row)
         return record
     if (path := lossy_map(row.document, model)) is not None:
         record.error, record.original = lossy_map_reason(path), extended_json(row)
@@ -284,6 +288,59 @@ def record_of(row: DocumentRow, driver: str) -> Record:
         return record
     record.model = model
     return record
+
+
+def changed_record(row: DocumentRow, driver: str, change: DocumentChange | None) -> Record:
+    """Return a row for a copy after the change of its document; markers stay as they are stored."""
+    if change is None:
+        return record_of(row, driver)
+    try:
+        changed = change(_copied(row.document), JSON_VALUES)
+    except ChangeRefusedError as error:
+        known = row if error.document is None else with_document(row, error.document)
+        return Record(key_of(known), known.owner, None, error=str(error), original=extended_json(row))
+    found = record_of(with_document(row, changed.document), driver)
+    found.rules = changed.rules
+    if changed.rules:
+        # What is stored, and not what became of it.
+        found.original = extended_json(row)
+    return found
+
+
+def with_document(row: DocumentRow, document: Mapping[str, object]) -> DocumentRow:
+    """Return a row with another document, and so with the key that is in it."""
+    found = replace(row, document=document)
+    return replace(found, key=tuple(cast("str | int", found.value(name)) for name in row.entity.key))
+
+
+def _copied(value: Mapping[str, object]) -> dict[str, object]:
+    """Return a document that may be changed at any depth."""
+    return {name: _copied_value(item) for name, item in value.items()}
+
+
+def _copied_value(value: object) -> object:
+    if isinstance(value, Mapping):
+        return _copied(cast("Mapping[str, object]", value))
+    if isinstance(value, (list, tuple)):
+        return list(map(_copied_value, cast("Sequence[object]", value)))
+    return value
+
+
+class JsonValues(StoredValues):
+    """Values of documents that hold ObjectIds and UUIDs as their texts."""
+
+    @override
+    def read(self, value: object) -> object:
+        return value
+
+    @override
+    def write(self, value: object) -> object:
+        if isinstance(value, StoredObjectId):
+            return value.digits
+        return str(value) if isinstance(value, UUID) else value
+
+
+JSON_VALUES: Final = JsonValues()
 
 
 def scan_row(row: DocumentRow) -> ScanRow:
@@ -297,6 +354,21 @@ def scan_row(row: DocumentRow) -> ScanRow:
         beside=json_text.dumps_sorted(beside),
         expires=None if retention is None else instant(row.value(retention.field)),
     )
+
+
+def changed_scan_row(row: DocumentRow, change: DocumentChange | None) -> ScanRow:
+    """Return a row for comparison after the change of its document; markers stay as they are stored."""
+    if change is None:
+        return scan_row(row)
+    try:
+        changed = change(_copied(row.document), JSON_VALUES)
+    except ChangeRefusedError as error:
+        known = row if error.document is None else with_document(row, error.document)
+        nothing = json_text.dumps_sorted({"doc": marked("refused", str(error)), "storage": {}})
+        return ScanRow(key_of(known), known.owner, nothing, error=str(error))
+    found = scan_row(with_document(row, changed.document))
+    found.rules = tuple(changed.rules)
+    return found
 
 
 def content(row: DocumentRow) -> bytes:

@@ -115,10 +115,6 @@ class PackedBatch(Sequence[Record]):
         self.exact = tuple(exact)
         self._positions = [position for position, _ in self.exact]
 
-    def replace_exact(self, records: Iterable[Record]) -> None:
-        """Replace the records that are not packed by others, in the same order."""
-        self._take(zip(self._positions, records, strict=True))
-
     @property
     def packed(self) -> int:
         """The number of packed rows."""

@@ -440,15 +440,13 @@ class Ledger(RangeLedger):
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return (row.model for row in rows)
 
-    def quarantined_keys(self, job_id: str, entity: str, keys: Sequence[Key]) -> frozenset[Key]:
-        """Return those of some keys whose documents a job has in quarantine, without reading any of these."""
+    def quarantined_reasons(self, job_id: str, entity: str, keys: Sequence[Key]) -> dict[Key, str]:
+        """Return by key why a job has the documents of some keys in quarantine."""
         wanted = {key_json(key): key for key in keys}
         names = tuple(text for text in wanted if text is not None)
-        where = (Equals("jobId", job_id), Equals("entity", entity), OneOf("key", names))
-        found = self._access.count(
-            QUARANTINE, self._query(QUARANTINE, where, key_order(QUARANTINE), 1), "key"
-        )
-        return frozenset(wanted[text] for text in found)
+        where = (Equals("jobId", job_id), Equals("entity", entity), OneOf("key", names), Equals("part", 0))
+        rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
+        return {wanted[row.model.key]: row.model.reason for row in rows}
 
     def conflicts(self, job_id: str) -> Iterator[ConflictLine]:
         """Return the conflicts of a job in the order of ranges and lines."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, cast
 
 from pydantic import Field
 
@@ -98,7 +98,7 @@ class CopyWorker(CanonicalModel):
 
 
 class TallyLine(CanonicalModel):
-    """How many rows of one owner had one outcome; ``label`` is that of the owner."""
+    """How many rows of one owner had one outcome; ``label`` is that of the owner, or what was counted."""
 
     kind: Text
     label: Text
@@ -172,7 +172,9 @@ class ConflictLine(CanonicalModel):
 class RangeTally:
     """What copying one range amounted to: each a count by the label of the owner, without the zeros.
 
-    ``equivalences`` counts by kind the unchanged rows that both sides hold in a form that no copy writes.
+    ``equivalences`` counts by kind the unchanged rows that both sides hold in a form that no copy writes,
+    ``rules`` by the name of the rule the rows that one changed. ``under`` names the digest of the rules under
+    which the range was copied; nothing if there were none.
     """
 
     read: Mapping[str, int]
@@ -185,6 +187,8 @@ class RangeTally:
     torn_tail: Mapping[str, int] = field(default_factory=dict[str, int])
     ignored: Mapping[str, int] = field(default_factory=dict[str, int])
     equivalences: Mapping[str, int] = field(default_factory=dict[str, int])
+    rules: Mapping[str, int] = field(default_factory=dict[str, int])
+    under: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def lines(self) -> tuple[TallyLine, ...]:
         """Return the tally as the ledger stores it: owners are values, never names of fields."""
@@ -274,5 +278,6 @@ def key_json(key: Key | None) -> str | None:
 
 
 def key_of_json(text: str | None) -> Key | None:
-    """Return the key of a JSON text."""
-    return None if text is None else tuple(json.loads(text))
+    """Return the key of a JSON text; a text in it is what a source holds in place of a key."""
+    found: object = None if text is None else json.loads(text)
+    return tuple(cast("list[str | int]", found)) if isinstance(found, list) else None

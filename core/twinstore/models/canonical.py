@@ -19,6 +19,7 @@ from typing_extensions import dataclass_transform, override
 
 from twinstore.errors import DocumentDecodeError, ValidationError
 from twinstore.models import json_text
+from twinstore.models.cron import QUOTING
 from twinstore.models.fields import explain
 from twinstore.models.rules import FilledFrom, ModelRule, check_fields, record_body, validator_of
 from twinstore.runtime.formatting import SHORT_REPR_LENGTH, short_repr
@@ -287,6 +288,8 @@ def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
 
 
 def _explain_silently(problem: ErrorDetails) -> str:
+    if problem["type"] == QUOTING:
+        return str(problem.get("ctx", {}).get("rule"))
     # What raises a plain ValueError may be anybody's, and may repeat the value.
     return "Value is not acceptable" if problem["type"] == "value_error" else explain(problem)
 

@@ -33,6 +33,8 @@ MINUTE: Final = timedelta(minutes=1)
 # A day inside datetime's own limits, so that no conversion between UTC and a zone overflows.
 FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+# The type of an error whose message repeats a part of the value and whose context has the rule alone.
+QUOTING: Final = "time_rule"
 # Three times as long as any name of the IANA database.
 MAX_ZONE_LENGTH: Final = 100
 
@@ -52,10 +54,11 @@ def validate_timezone(name: str) -> str:
         return zone
     # Compared without case, because "europe/berlin" is a frequent mistake; the hint shows the proper
     # spelling.
+    rule = "not a known time zone; use an IANA name such as Europe/Berlin or UTC"
     near = get_close_matches(zone.casefold(), {known.casefold() for known in zone_names()}, n=3, cutoff=0.7)
     known = sorted(known for known in zone_names() if known.casefold() in near)
     hint = f"did you mean {' or '.join(known)}?" if known else "use an IANA name such as Europe/Berlin or UTC"
-    raise CronError(f"{zone!r} is not a known time zone; {hint}")
+    raise CronError(f"{zone!r} is not a known time zone; {hint}", rule)
 
 
 def next_fire(when_cron: str, timezone: str, after: datetime) -> datetime:
@@ -248,6 +251,7 @@ MAX_EXPRESSION_LENGTH: Final = 1000
 # The longest wait for a day that exists is eight years: for 29 February around a year such as 2100.
 HORIZON_YEARS: Final = 10
 
+FIVE_FIELDS: Final = "five fields such as 0 0 * * *"
 MACROS: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -266,7 +270,15 @@ FOREIGN: Final = (
 
 
 class CronError(ValueError):
-    """A cron expression, a time zone or an instant that cannot be used."""
+    """A cron expression, a time zone or an instant that cannot be used.
+
+    Attributes:
+        rule: the same without any part of the value.
+    """
+
+    def __init__(self, message: str, rule: str = "") -> None:
+        super().__init__(message)
+        self.rule = rule or message
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +341,8 @@ def timezone_field(name: str) -> str:
 
 
 def _field_error(error: CronError) -> PydanticCustomError:
-    # The type of a plain ValueError: of what is stored, messages must not repeat the part that is wrong.
-    return PydanticCustomError("value_error", "{problem}", {"problem": str(error)})
+    # Of what is stored, messages must not repeat the part that is wrong; they give the rule alone.
+    return PydanticCustomError(QUOTING, "{problem}", {"problem": str(error), "rule": error.rule})
 
 
 # Every schedule that is read is validated, and services have far fewer expressions than schedules.
@@ -351,8 +363,11 @@ def parse_rule(expression: str) -> CronExpression:
 
 def _check_shape(parts: list[str]) -> None:
     if parts and parts[0].startswith("@"):
-        remedy = MACROS.get(parts[0].lower(), "five fields such as 0 0 * * *")
-        raise CronError(f"cron macro {parts[0][:20]!r} is not supported; write {remedy}")
+        remedy = MACROS.get(parts[0].lower(), FIVE_FIELDS)
+        raise CronError(
+            f"cron macro {parts[0][:20]!r} is not supported; write {remedy}",
+            f"cron macros are not supported; write {FIVE_FIELDS}",
+        )
     if len(parts) != len(FIELDS):
         wanted = ", ".join(rule.name for rule in FIELDS)
         extra = "; seconds and years are not supported" if len(parts) > len(FIELDS) else ""
@@ -367,7 +382,9 @@ def _check_possible(text: str, plain: str) -> None:
         walls.get_next()
     except CroniterBadDateError:
         remedy = "no month in it has such a day; change the day or the month"
-        raise CronError(f"cron expression {text!r} never fires: {remedy}") from None
+        raise CronError(
+            f"cron expression {text!r} never fires: {remedy}", f"cron expression never fires: {remedy}"
+        ) from None
 
 
 def _plain(rule: CronField, text: str) -> str:
@@ -404,7 +421,8 @@ def _member(rule: CronField, member: str) -> range:
     if high < low:
         remedy = f"{low_text}-{rule.star},{rule.low}-{high_text}"
         raise CronError(
-            f"cron field {rule.name}: range {member!r} runs backwards; write two ranges such as {remedy}"
+            f"cron field {rule.name}: range {member!r} runs backwards; write two ranges such as {remedy}",
+            f"cron field {rule.name}: a range runs backwards; write two ranges",
         )
     return range(low, high + 1, step)
 
@@ -412,7 +430,10 @@ def _member(rule: CronField, member: str) -> range:
 def _step(rule: CronField, member: str, text: str) -> int:
     # At most four digits: int() of a text of any length would take quadratic time.
     if not re.fullmatch("[0-9]{1,4}", text) or int(text) == 0:
-        raise CronError(f"cron field {rule.name}: step of {member[:40]!r} must be a number from 1")
+        raise CronError(
+            f"cron field {rule.name}: step of {member[:40]!r} must be a number from 1",
+            f"cron field {rule.name}: a step must be a number from 1",
+        )
     return int(text)
 
 
@@ -424,8 +445,13 @@ def _value(rule: CronField, member: str, text: str) -> int:
     if text and not text.isdecimal():
         for pattern, remedy in FOREIGN:
             if pattern.search(text):
-                raise CronError(f"cron field {rule.name}: {member[:40]!r} is not accepted: {remedy}")
+                raise CronError(
+                    f"cron field {rule.name}: {member[:40]!r} is not accepted: {remedy}",
+                    f"cron field {rule.name}: {remedy}",
+                )
     names = f" or {'/'.join(rule.names)}" if rule.names else ""
+    remedy = f"use {rule.low} to {rule.high}{names}"
     raise CronError(
-        f"cron field {rule.name}: {member[:40]!r} is not accepted; use {rule.low} to {rule.high}{names}"
+        f"cron field {rule.name}: {member[:40]!r} is not accepted; {remedy}",
+        f"cron field {rule.name}: an entry is not accepted; {remedy}",
     )

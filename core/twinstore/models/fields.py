@@ -132,10 +132,13 @@ PATTERN_RULES: Final = {
 }
 
 
+UNKNOWN_PROPERTY: Final = "Unknown property; remove it or correct its name"
+
+
 def explain(problem: ErrorDetails) -> str:
     """Return one sentence about a failed field: the rule and what to do, never the value."""
     if problem["type"] == "extra_forbidden":
-        return "Unknown property; remove it or correct its name"
+        return UNKNOWN_PROPERTY
     if problem["type"] == "missing":
         return "Required property is missing"
     pattern = problem.get("ctx", {}).get("pattern")

@@ -17,6 +17,7 @@ from twinstore.access.paging import Page
 
 if TYPE_CHECKING:
     from twinstore.access.query import Query
+    from twinstore.catalog.conditions import Condition
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.row import Row
 
@@ -25,6 +26,7 @@ __all__ = [
     "ListQuery",
     "ListedRow",
     "ModuleChecks",
+    "NeededRows",
     "SmokeTest",
     "StoredList",
     "Trial",
@@ -82,6 +84,29 @@ class ListQuery(Generic[St_contra]):
     reads: tuple[str, ...]
     due: bool = False
     stored: StoredList[Never] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeededRows:
+    """Rows that a service passes over in silence while another entity has no row for them.
+
+    Attributes:
+        kind: by which a user accepts that there are such rows.
+        entity: whose rows.
+        where: which of them; deleted ones, for example, need nothing.
+        other: the entity that needs a row for each of them.
+        field: the field of that row that holds their key, which has one part.
+        consequence: what the service never does with them.
+        remedy: what to do, as a clause.
+    """
+
+    kind: str
+    entity: Entity
+    where: tuple[Condition, ...]
+    other: Entity
+    field: str
+    consequence: str
+    remedy: str
 
 
 # Without slots, for the same reason.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from twinstore.access.protocol import Access
     from twinstore.catalog.entity import Module
-    from twinstore.plugins.checks import Cutoffs, ModuleChecks, SmokeTest, Trial
+    from twinstore.plugins.checks import Cutoffs, ModuleChecks, NeededRows, SmokeTest, Trial
 
 __all__ = ["ModuleSpec"]
 
@@ -59,6 +59,7 @@ class ModuleSpec(Generic[R_co]):
         trial: what ``twinstore smoke`` does on a deployed store, in a separate tenant; ``None``: nothing.
         due_order: the name in reports of the order in which rows are due next, if some of the lists are in
             it.
+        needed_rows: which rows are never due because another row is missing; ``None``: none can be.
         kit: the location of the contract that proves a driver for the module, such as
             ``acme_library.testing:LibraryContract``. It is imported by tests only, because the contract kit
             needs ``twinstore[testing]``. ``None``: the module has none.
@@ -74,6 +75,7 @@ class ModuleSpec(Generic[R_co]):
     smoke_test: SmokeTest[Never] | None = None
     trial: Trial[Never] | None = None
     due_order: str | None = None
+    needed_rows: NeededRows | None = None
     kit: str | None = None
 
     @property

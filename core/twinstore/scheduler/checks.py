@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from typing_extensions import override
 
 from twinstore.access.paging import Page, encode_token
-from twinstore.catalog.conditions import IsPresent
+from twinstore.catalog.conditions import Equals, IsNull, IsPresent
 from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import TwinstoreError
 from twinstore.models.canonical import CanonicalJsonSerializer
@@ -19,6 +19,7 @@ from twinstore.plugins.checks import (
     ListedRow,
     ListQuery,
     ModuleChecks,
+    NeededRows,
     StoredList,
     paged,
     single_page,
@@ -56,6 +57,15 @@ if TYPE_CHECKING:
     from twinstore.scheduler.schedules import Schedule
     from twinstore.scheduler.triggers import Trigger
 T = TypeVar("T")
+TRIGGERS_OF_SCHEDULES: Final = NeededRows(
+    kind="no_trigger",
+    entity=SCHEDULES,
+    where=(Equals("enabled", value=True), IsNull("deletedAt")),
+    other=TRIGGERS,
+    field="scheduleId",
+    consequence="would never fire",
+    remedy="call triggers.recalculate on the target for each of them after the switch",
+)
 SchedulerList = ListQuery[SchedulerStorage]
 # The default limit of both lists, which is what a service asks for.
 NEXT: Final = 100

@@ -6,7 +6,7 @@ from typing import Final
 
 from twinstore.plugins.module_spec import ModuleSpec
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore.scheduler.checks import SchedulerLists
+from twinstore.scheduler.checks import TRIGGERS_OF_SCHEDULES, SchedulerLists
 from twinstore.scheduler.repositories import Repositories
 from twinstore.scheduler.smoke import LOCK_SMOKE_TEST
 from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
@@ -23,5 +23,6 @@ MODULE: Final = ModuleSpec(
     smoke_test=LOCK_SMOKE_TEST,
     trial=SCHEDULER_TRIAL,
     due_order="next fire order",
+    needed_rows=TRIGGERS_OF_SCHEDULES,
     kit="twinstore.testing.scheduler:SchedulerContract",
 )

@@ -182,6 +182,6 @@ class TestWriting:
         outcome = world.write(SCHEDULES, *records, Record(None, UNKNOWN_TENANT, None, error="unreadable"))
         assert outcome.written == {TENANT: 1}
         assert [item.reason for item in outcome.rejected] == [
-            "The schedule name 'one name' is taken; choose another name.",
+            "a unique value is held by another row of the target: its name by the schedule 'a'",
             "unreadable",
         ]

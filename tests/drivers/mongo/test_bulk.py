@@ -574,7 +574,7 @@ def test_refused_records_are_set_aside_and_the_others_written(
     reasons = {item.record.key: item.reason for item in outcome.rejected}
     assert reasons == {
         ("s-1",): "the validator of the target refuses it",
-        ("s-3",): "a unique value of index ux_tenantId_name is taken in the target",
+        ("s-3",): "a unique value of index tenant_name is taken in the target",
         ("s-5",): "the validator of the target refuses it",
     }
     assert outcome.written == {T: 4}

@@ -115,8 +115,12 @@ def test_a_command_of_a_group_takes_its_options_from_the_file_too(
         ('[verify.out]\nx = "y"\n', "unknown command [verify out]"),
         ("since = 2025-10-01\n", "--since '2025-10-01'"),
         ("since = 2025-10-01T00:00:00\n", "has no offset"),
-        ('[[ignore-unknown]]\npath = "runs.legacy"\n', "needs a path, such as runs.legacy, and a reason"),
-        ('ignore-unknown = "runs.legacy"\n', "needs a path"),
+        ('[[drop]]\npath = "runs.legacy"\n', "line 6: [[drop]] needs reason"),
+        (
+            '[[drop]]\npath = "runs.state"\nreason = "r"\n',
+            "line 6: [[drop]] runs.state: 'state' is a property",
+        ),
+        ('ignore-unknown = "runs.legacy"\n', "write each rule as a table that begins with [[drop]]"),
     ],
 )
 def test_a_file_that_says_what_no_option_can_is_refused(

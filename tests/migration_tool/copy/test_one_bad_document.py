@@ -21,8 +21,8 @@ from tests.support.copies import DOCUMENTS_PER_TENANT, fill, server_settings
 from twinstore.errors import DocumentDecodeError
 from twinstore.testing.workspace import unique
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.status import plan_document
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.plan import plan_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -39,10 +39,18 @@ from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.lease import LeaseKeeper, ProcessIdentity, start_time, worker_id
-from twinstore_backfill.copy.options import CopyOptions, job_id, job_settings, released_settings
+from twinstore_backfill.copy.options import (
+    CopyOptions,
+    dropping_settings,
+    job_id,
+    job_settings,
+    released_settings,
+)
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
+from twinstore_backfill.rules.model import NO_RULES, JobRules
+from twinstore_backfill.rules.reading import with_options
 from twinstore_memory.bulk import MemoryBulk
 
 if TYPE_CHECKING:
@@ -344,9 +352,10 @@ class TestDeadWorkers:
 def settings_of(
     pair: MemoryPair,
     make: Callable[[CopyOptions, Store, Store, Sequence[Entity]], Mapping[str, str]],
+    rules: JobRules = NO_RULES,
 ) -> Mapping[str, str]:
     """Return the settings of the job of :func:`copied`."""
-    return make(CopyOptions(as_of=AS_OF), pair.source, pair.target, COPIED)
+    return make(CopyOptions(as_of=AS_OF, rules=rules), pair.source, pair.target, COPIED)
 
 
 class TestSignsOfLife:
@@ -436,6 +445,13 @@ class TestJobsOfEarlierReleases:
         assert copied(pair).complete
         assert job_of(pair).id == job.id
         assert len(ranges_of(pair, "schedules")) == 1
+
+    def test_one_whose_id_follows_from_dropped_properties_resumes(self, pair: MemoryPair) -> None:
+        rules = with_options(NO_RULES, ["runs.legacy"])
+        earlier = settings_of(pair, dropping_settings, rules)
+        job = pair.target.ledger.start(job_id(earlier), earlier, AS_OF)
+        assert copied(pair, rules=rules).complete
+        assert job_of(pair).id == job.id != job_id(settings_of(pair, job_settings, rules))
 
     def test_a_new_job_is_identified_by_what_the_servers_report(self, pair: MemoryPair) -> None:
         result = copied(pair)

@@ -20,9 +20,11 @@ from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import EXECUTION_LOGS, RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore_backfill.ignored import ignored_path
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.rules.model import NO_RULES
+from twinstore_backfill.rules.reading import with_options
 from twinstore_backfill.selftest.rows import sample_source
+from twinstore_backfill.verify.rules import verifier_changes
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
@@ -305,9 +307,10 @@ def test_a_name_that_the_description_creates_is_never_dropped_and_one_inside_of_
 
 def test_a_self_test_takes_its_sample_without_what_is_ignored(to_mongo: Migration) -> None:
     to_mongo.source["runs"].update_many({}, {"$set": {"__v": 0}})
-    ignored = (ignored_path("*.__v"),)
+    rules = with_options(NO_RULES, ["*.__v"])
     with open_store("scheduler", "mongo", load_settings(to_mongo.config, environ={})) as store:
-        left, taken = (sample_source(store.bulk, 50, 0, paths) for paths in ((), ignored))
+        changed = store.changed(verifier_changes(rules, store.bulk.entities()))
+        left, taken = (sample_source(side.bulk, 50, 0) for side in (store, changed))
     assert not left["runs"].records
     assert (len(taken["runs"].records), taken["runs"].unreadable) == (7, 0)
 
@@ -316,7 +319,7 @@ def test_a_plan_names_the_option_to_paste(to_postgres: Migration, capsys: pytest
     to_postgres.source["audit"].update_many({}, {"$set": {"_my field": SECRET, "_\x1b[2J": 1}})
     sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
     answer = invoke(capsys, "--config", to_postgres.config, "backfill", "plan", *sides)
-    assert "\n  --ignore-unknown 'audit._my field'\n" in answer.out
+    assert "\n  --ignore-unknown 'audit.\"_my field\"'\n" in answer.out
     assert SECRET not in answer.out
     # No name of a document reaches the terminal as a command to it.
     assert "\x1b" not in answer.out

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import bson
 import pytest
+from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.collation import Collation
@@ -40,7 +41,7 @@ from tests.support.foreign import (
 from twinstore.catalog.keys import KeyRange
 from twinstore.config import load_settings
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
-from twinstore.testing.scheduler.builders import rich_run_summary
+from twinstore.testing.scheduler.builders import make_audit_record, rich_run_summary
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
@@ -175,8 +176,13 @@ def test_what_is_missing_is_a_warning_with_its_cost_in_plan_copy_and_every_repor
     plan, copied = command("plan"), command("copy", "--execute", "--out", tmp_path)
     verified = command("verify", "--out", tmp_path)
     texts = {name: json.loads((tmp_path / name).read_text())["warnings"] for name in REPORTS}
-    shown = [plan.out, copied.out, verified.out, copied.err, verified.err]
-    shown += [(tmp_path / f"parity-report.{form}").read_text() for form in ("md", "html", "xml")]
+    for text in (plan.out, copied.out, verified.out):
+        assert "There is nothing for execution_logs, audit" in flat(text)
+        # What only costs time is one line, and not a second time on stderr.
+        assert text.count("warnings (speed only)") == 1
+        assert "reads the whole collection" not in text
+    assert "reads the whole collection" not in copied.err + verified.err
+    shown = [(tmp_path / f"parity-report.{form}").read_text() for form in ("md", "html", "xml")]
     for expected in (
         "There is nothing for execution_logs, audit, workers, locks, graph_jobs, graph_job_events, policy",
         "run_summaries has no index on {tenantId: 1, scheduleId: 1}",
@@ -189,6 +195,32 @@ def test_what_is_missing_is_a_warning_with_its_cost_in_plan_copy_and_every_repor
 
 
 REPORTS = ("backfill-report.json", "parity-report.json")
+
+
+def test_a_document_without_a_usable_key_is_named_by_its_id_and_for_one_reason(
+    foreign: Foreign, command: Command, tmp_path: Path
+) -> None:
+    oid = ObjectId("5f" * 12)
+    audit = make_audit_record("acme", "audit-1").wire()
+    foreign.database["audit"].insert_many([{"_id": oid, **audit}, {"_id": 7}])
+    expected = {
+        ("its fields _id and id differ", f'{{"$oid": "{oid}"}}'),
+        ("the stored key is not a string", "7"),
+    }
+    for name, more in (
+        ("copy", ()),
+        ("copy", ("--execute", "--out", tmp_path)),
+        ("verify", ("--out", tmp_path)),
+    ):
+        causes = command(name, "--format", "json", *more).json["causes"]
+        assert {(item["reason"], item["example"]) for item in causes} == expected, name
+        assert {item["cause"] for item in causes} == {"key"}
+    for file in ("quarantine.ndjson", "differences.ndjson"):
+        lines = [json.loads(line) for line in (tmp_path / file).read_text().splitlines()]
+        assert {(line["reason"], line["key"]) for line in lines} == expected, file
+    report = json.loads((tmp_path / "parity-report.json").read_text())
+    audits = next(item for item in report["entities"] if item["entity"] == "audit")
+    assert {(item["reason"], item["key"]) for item in audits["quarantined"]["shown"]} == expected
 
 
 def flat(text: str) -> str:

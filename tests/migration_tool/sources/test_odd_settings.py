@@ -18,8 +18,8 @@ from twinstore.config import load_settings
 from twinstore.errors import ValidationError
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.status import plan_document
 from twinstore_backfill.outcome import Exit, PreflightError
+from twinstore_backfill.plan import plan_document
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.stores import has_ledger

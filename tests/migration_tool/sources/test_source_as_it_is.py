@@ -23,8 +23,8 @@ from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing.scheduler.builders import make_audit_record, make_schedule
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.status import plan_document
 from twinstore_backfill.outcome import Exit, PreflightError
+from twinstore_backfill.plan import plan_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,9 @@ def test_collation_validator_indexes_and_ttl_of_their_own_stay_as_they_are(
     # A tenant that their collation does not distinguish from the other one.
     others = [{**run, "tenantId": "Acmé"} for run in foreign_runs("other", 9)]
     database["runs"].insert_many([*foreign_runs("acme", 9, ended=recent), *others])
-    schedules = [make_schedule("acme", f"s-{number}", name=f"n {number}") for number in range(5)]
+    schedules = [
+        make_schedule("acme", f"s-{number}", name=f"n {number}", enabled=False) for number in range(5)
+    ]
     database["schedules"].insert_many(document(item.wire()) for item in schedules)
     records = [make_audit_record("acme", f"audit-{number}") for number in range(7)]
     database["audit"].insert_many(document(item.wire()) for item in records)
@@ -106,7 +108,7 @@ def test_a_ttl_by_another_instant_is_reported_before_it_takes_effect(foreign: Fo
     foreign.database["runs"].create_index("finishedAt", expireAfterSeconds=180 * DAY)
     foreign.database["runs"].insert_many(foreign_runs("acme", 2))
     with foreign.pair() as pair:
-        told = [item for inventory in pair.source.bulk.inventory() for item in inventory.warnings]
+        told = [item for inventory in pair.source.bulk.inventory() for item in inventory.remarks]
         (age,) = {item.removed_after for item in pair.source.bulk.inventory() if item.entity == "runs"}
     assert age == timedelta(days=180)
     assert [item.partition(" by itself, ")[2].partition(";")[0] for item in told if "by itself" in item] == [

@@ -11,8 +11,8 @@ from tests.migration_tool.verify.test_verify import change, check_of, entity_of
 from tests.support.copies import MemoryPair, invoke
 from twinstore.scheduler.catalog import AUDIT, IMPACT_SNAPSHOTS, RUNS, SCHEDULES
 from twinstore.scheduler.runs import DeltaSummary
-from twinstore_backfill.ignored import IgnoredPath
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.rules.model import DropRule, JobRules
 from twinstore_memory.rows import encode, store_unchecked, stored_rows
 
 if TYPE_CHECKING:
@@ -94,10 +94,11 @@ def test_what_may_be_dropped_at_the_source_hides_no_other_form(pair: MemoryPair)
     entity, key, given = HARMLESS["set_order"]
     hold_alike(pair, entity, key, given)
     change(pair.stores[0], entity, key, legacy=1)
-    ignored = (IgnoredPath(entity.name, ("legacy",), "left by a mapper"),)
-    report = pair.verify(ignored=ignored)
+    drop = DropRule(number=1, line=1, entity=entity.name, path=("legacy",), reason="left by a mapper")
+    rules = JobRules((drop,))
+    report = pair.verify(rules=rules)
     assert {item.name: item.documents for item in report.equivalences} == {"ignored": 1, "set_order": 1}
-    result = pair.copy(entities=(entity.name,), ignored=ignored)
+    result = pair.copy(entities=(entity.name,), rules=rules)
     assert (result.exit, result.totals.equivalences) == (Exit.OK, {"ignored": 1, "set_order": 1})
 
 

@@ -13,8 +13,10 @@ from tests.support.copies import Answer, MemoryPair, fill, invoke, memory_pair
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.entities import KIT, NOTES, TICKETS
-from twinstore_backfill.ignored import check_ignored, ignored_paths, top_names
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.model import NO_RULES
+from twinstore_backfill.rules.reading import with_options
 from twinstore_memory.rows import store_unchecked, stored_rows
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def run(pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         front = () if job_file is None else ("--job-file", job_file)
         out = () if name in {"diff", "plan"} else ("--out", tmp_path / name)
         all_options = (*pair.sides, *out, *more, "--format", "json")
-        return invoke(capsys, "backfill", *front, name, *all_options)
+        return invoke(capsys, "backfill", *front, *name.split(), *all_options)
 
     return command
 
@@ -90,8 +92,30 @@ def test_with_a_reason_in_the_job_file_all_is_equal_and_ready(run: Run, tmp_path
         "nobody reads it",
     ]
     checks = {item["id"]: item for item in answer.json["checks"]}
-    assert "that the source cannot answer because of ignored properties" in checks["C5"]["summary"]
+    assert "runs of acme, newest first" in checks["C5"]["by_rows"]
     assert "left by the old importer" in (tmp_path / "verify" / "parity-report.md").read_text()
+
+
+def test_a_rule_that_is_added_belongs_to_the_same_job(run: Run, pair: MemoryPair) -> None:
+    stopped = run("copy", "--execute", "--max-quarantine", 0)
+    assert stopped.code == Exit.INCONCLUSIVE
+    (job,) = pair.target.ledger.jobs()
+    # Finished ranges of runs are read again, because they were copied under other rules; others are not.
+    finished = {item.number: item.finished_at for item in pair.target.ledger.ranges(job.id)}
+    answer = run("copy", "--execute", *PATHS)
+    assert (answer.code, answer.json["job"]["id"], answer.json["quarantine"]["count"]) == (Exit.OK, job.id, 0)
+    again = {
+        item.entity: item.finished_at != finished[item.number] for item in pair.target.ledger.ranges(job.id)
+    }
+    assert (again["runs"], again["schedules"]) == (True, False)
+    assert run("verify", *PATHS).json["entities"][1]["counts"]["missing"] == 0
+
+
+def test_quarantine_is_released_by_a_rule_without_another_copy(run: Run, pair: MemoryPair) -> None:
+    assert run("copy", "--execute").json["quarantine"]["count"] == 3
+    answer = run("quarantine retry", "--execute", *PATHS)
+    assert (answer.code, answer.json["quarantine"]["count"]) == (Exit.OK, 0)
+    assert len(list(pair.target.ledger.jobs())) == 1
 
 
 def test_one_such_row_is_shown_as_equal(run: Run, tmp_path: Path) -> None:
@@ -119,7 +143,7 @@ def test_other_differences_are_still_found(run: Run, pair: MemoryPair) -> None:
     ("path", "problem"),
     [
         ("runs", "names no property"),
-        ("runs.", "names no property"),
+        ("runs.", "is not a path"),
         ("nothing.x", "no such entity"),
         ("runs.error", "a property of the model"),
         ("runs.stats", "a property of the model"),
@@ -140,8 +164,8 @@ def test_nothing_that_a_model_keeps_can_be_dropped(path: str, problem: str, run:
 
 def test_an_entity_that_keeps_unknown_properties_has_none_to_drop() -> None:
     with pytest.raises(ValidationError, match=r"tickets keeps unknown properties, in extra"):
-        check_ignored(ignored_paths(["tickets._rev"], {}), KIT.entities)
-    for_all = ignored_paths(["*.__v2"], {})
-    check_ignored(for_all, KIT.entities)
-    assert top_names(for_all, TICKETS) == frozenset()
-    assert top_names(for_all, NOTES) == {"__v2"}
+        check_rules(with_options(NO_RULES, ["tickets._rev"]), KIT.entities)
+    for_all = with_options(NO_RULES, ["*.__v2"])
+    check_rules(for_all, KIT.entities)
+    assert for_all.dropped(TICKETS) == frozenset()
+    assert for_all.dropped(NOTES) == {"__v2"}

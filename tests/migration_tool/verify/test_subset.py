@@ -22,12 +22,13 @@ from twinstore.scheduler.catalog import AUDIT, EXECUTION_LOGS, RUNS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.status import plan_document
-from twinstore_backfill.ignored import IgnoredPath
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.plan import plan_document
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.repair.engine import delete_extra
+from twinstore_backfill.rules.model import NO_RULES
+from twinstore_backfill.rules.reading import with_options
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.options import VerifyOptions
 
@@ -287,13 +288,13 @@ def test_a_part_is_a_job_of_its_own_and_the_whole_copies_the_rest(pair: Pair) ->
 def test_the_status_says_what_a_complete_copy_skipped(
     pair: MemoryPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pair.copy(tenants=("acme",), ignored=(IgnoredPath("runs", ("legacy",), None),))
+    pair.copy(tenants=("acme",), rules=with_options(NO_RULES, ["runs.legacy"]))
     config = write_config(tmp_path / "c.json", {"Persistence": {"Memory": {"Store": pair.names[1]}}})
     status = invoke(
         capsys, "--config", config, "backfill", "status", "--module", "scheduler", "--to", "memory"
     )
     assert '  these tenants only: "acme"\n' in status.out
-    assert "  without the values at: runs.legacy\n" in status.out
+    assert "  under these rules: drop runs.legacy\n" in status.out
 
 
 def test_no_part_is_ever_ready_even_when_it_holds_every_row(pair: Pair) -> None:

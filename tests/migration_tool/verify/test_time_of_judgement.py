@@ -13,7 +13,7 @@ from twinstore.clock import FixedClock
 from twinstore.errors import ValidationError
 from twinstore.models.json_text import format_timestamp
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.status import plan_document
+from twinstore_backfill.plan import plan_document
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,10 +19,11 @@ from tests.unit.fast.scanned import DIGESTED, NAMES, example_row
 from twinstore.bulk.rows import SECRET_BYTES, ScanRow
 from twinstore.catalog.keys import KeyRange
 from twinstore.fast import digests
-from twinstore_backfill.ignored import IgnoredPath
+from twinstore_backfill.rules.model import DropRule, JobRules
 from twinstore_backfill.verify.expected import Expected, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.ranges import RangeComparison, RowComparison
+from twinstore_backfill.verify.rules import verifier_changes
 from twinstore_mongo.bulk.digests import DigestScan, acceptance_check, digest_form
 from twinstore_mongo.bulk.export import Exporter
 from twinstore_mongo.bulk.records import native_documents
@@ -61,8 +62,9 @@ class Verdicts:
             library, digest_form(entity, of_source=True, ignored=frozenset({IGNORED}))
         )
         self._validator = acceptance_check(library, entity, frozenset({IGNORED}))
-        self._ignored = (IgnoredPath(entity.name, (IGNORED,), REASON),)
-        self._expectation = RowExpectation(entity, self._ignored)
+        self._drops = (DropRule(number=1, line=1, entity=entity.name, path=(IGNORED,), reason=REASON),)
+        self._changed = CollectionScan.of(entity, verifier_changes(JobRules(self._drops), [entity]))
+        self._expectation = RowExpectation(entity)
 
     def proved(self, raw: bytes) -> tuple[bytes, int] | None:
         """Return what native code proves to be equal, and how often it ignored something."""
@@ -89,13 +91,13 @@ class Verdicts:
 
     def row(self, raw: bytes) -> ScanRow:
         """Return the row of a document as the exact way reads it."""
-        (row,) = self._scan.rows(raw)
+        (row,) = self._changed.rows(raw)
         return row
 
     def counted(self, raw: bytes, content: bytes) -> tuple[dict[str, int], dict[str, int]]:
         """Return what the exact way counts for a document whose row in the target has some content."""
         work = RangeComparison(
-            cast("BulkPort", None), cast("BulkPort", None), self._entity, None, None, ignored=self._ignored
+            cast("BulkPort", None), cast("BulkPort", None), self._entity, None, None, drops=self._drops
         )
         comparison = RowComparison(work, RangeResult(self._entity.name, None, KeyRange()))
         source = self.row(raw)

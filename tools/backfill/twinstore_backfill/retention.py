@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from twinstore.access.query import holds
-from twinstore.catalog.keys import KeyType
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
 from twinstore.models.fields import parse_timestamp
@@ -119,22 +118,9 @@ def instant_in(value: object) -> datetime | None:
         return None
 
 
-REPEATED: Final = (
-    "another row of the source has the same key, and only the first is copied; remove one of them"
-)
-
-
 def is_meant(entity: Entity, subset: Subset, record: Record) -> bool:
     """Whether a record belongs to a part by its date; one that cannot be read belongs to each."""
     if not subset.by_time or entity.dated is None or record.model is None:
         return True
     instant = entity.value(record.model, record.storage, entity.dated)
     return not isinstance(instant, datetime) or subset.admits(instant)
-
-
-def no_key(entity: Entity) -> str:
-    """Return the message that the value stored in place of the key is not a key."""
-    if all(part.type is KeyType.TEXT for part in entity.key_parts):
-        return "the stored key is not a string"
-    wanted = ", ".join(f"{part.field} ({part.type.value})" for part in entity.key_parts)
-    return f"the stored key is not made of {wanted}"

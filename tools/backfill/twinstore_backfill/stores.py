@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from logging import getLogger
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic, Self
+from typing import TYPE_CHECKING, Final, Generic, Self
 
 from typing_extensions import TypeVar
 
+from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.config import Settings, load_settings
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
@@ -75,11 +76,16 @@ class Store(Generic[St_co]):
     options: ModuleOptions
     spec: StoreSpec | None = None
     module: str = field(kw_only=True)
+    changes: DocumentChanges = field(default=NO_CHANGES, kw_only=True)
 
     @property
     def bulk(self) -> BulkPort:
-        """The port for whole entities."""
-        return self.storage.bulk
+        """The port for whole entities; its views show rows after the changes."""
+        return self.storage.bulk.with_changes(self.changes) if self.changes else self.storage.bulk
+
+    def changed(self, changes: DocumentChanges) -> Self:
+        """Return the same store, whose rows are read as these changes leave them."""
+        return replace(self, changes=changes)
 
     @property
     def ledger(self) -> Ledger:
@@ -273,15 +279,25 @@ class SourceState:
 
     Attributes:
         absent: entities without a collection or table; they count as empty.
-        warnings: what is absent, and what makes reading slow, each a sentence with its cost.
+        remarks: what is absent, and what its server removes meanwhile.
+        costs: what makes reading slow, each a sentence with its cost.
         server_ttls: by entity, the age at which its server removes rows by itself.
         slow: entities for which each access to a range may read all rows.
     """
 
     absent: frozenset[str] = frozenset()
-    warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    costs: tuple[str, ...] = ()
     server_ttls: Mapping[str, timedelta] = field(default_factory=dict[str, timedelta])
     slow: frozenset[str] = frozenset()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Both, the costs last."""
+        return self.remarks + self.costs
+
+
+NOTHING_LACKED: Final = SourceState()
 
 
 def inspect_source(source: Store) -> SourceState:
@@ -300,18 +316,21 @@ def inspect_source(source: Store) -> SourceState:
             driver=source.backend,
         )
     slow = frozenset(item.entity for item in found if item.warnings)
-    state = SourceState(absent, tuple(_warnings(found)), ttls_in(found), slow)
+    costs = tuple(text for item in found if item.present for text in item.warnings)
+    state = SourceState(absent, tuple(_remarks(found)), costs, ttls_in(found), slow)
     for text in state.warnings:
-        log.warning("source: %s", text)
+        # The result of the command shows them.
+        log.info("source: %s", text)
     return state
 
 
-def _warnings(found: Sequence[Inventory]) -> Iterator[str]:
-    """Yield what is absent in one sentence, because a foreign source lacks most entities; then the rest."""
+def _remarks(found: Sequence[Inventory]) -> Iterator[str]:
+    """Yield what is absent in one sentence, because a foreign source lacks most; then the remarks."""
     absent = [item for item in found if not item.present]
     if len(absent) > 1:
         yield f"There is nothing for {', '.join(item.entity for item in absent)}; they count as empty."
-    yield from (text for item in found if item.present or len(absent) == 1 for text in item.warnings)
+    yield from (text for item in absent if len(absent) == 1 for text in item.warnings)
+    yield from (text for item in found for text in item.remarks)
 
 
 def server_ttls(store: Store) -> dict[str, timedelta]:

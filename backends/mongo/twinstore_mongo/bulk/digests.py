@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pymongo import CursorType
 from pymongo.errors import OperationFailure
 
+from twinstore.bulk.changes import NO_CHANGES
 from twinstore.bulk.rows import Digestible, NoDigests, content_without, has_marks
 from twinstore.catalog.keys import KeyType
 from twinstore.fast.digests import NativeValidator, Scanner, document_form, write_removal
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pymongo.command_cursor import RawBatchCommandCursor
     from pymongo.cursor import RawBatchCursor
 
+    from twinstore.bulk.changes import DocumentChanges
     from twinstore.bulk.rows import RangeDigests
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -56,10 +58,14 @@ BALANCED: Final = "LoadBalanced"
 MANY_CONNECTIONS: Final = 20
 LOOSE: Final = ("sparse", "partialFilterExpression")
 ACCEPTS: Final = "ts_accepts_document"
+CHANGED: Final = "rules change its documents"
 
 
-def digestible(entity: Entity) -> Digestible | NoDigests:
+def digestible(entity: Entity, changes: DocumentChanges = NO_CHANGES) -> Digestible | NoDigests:
     """Return how documents of an entity are judged, or why there are no digests of them."""
+    change = changes.documents.get(entity.name)
+    if change is not None and change.dropped is None:
+        return NoDigests(CHANGED)
     reason = NO_LIBRARY if library() is None else unsupported_reason(entity)
     if reason is not None:
         return NoDigests(reason)

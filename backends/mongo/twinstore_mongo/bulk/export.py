@@ -13,11 +13,12 @@ from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from bson import InvalidBSON, decode, decode_all, encode
+from bson import InvalidBSON, ObjectId, decode, decode_all, encode
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 from typing_extensions import override
 
+from twinstore.bulk.changes import ChangeRefusedError, DocumentChange
 from twinstore.bulk.port import Record
 from twinstore.bulk.rows import LONGEST_READABLE, Original, base64_pieces
 from twinstore.catalog.keys import KeyType
@@ -46,7 +47,8 @@ from twinstore_mongo.mapping.key_order import (
     next_parts,
     order_of,
 )
-from twinstore_mongo.mapping.layout import ID, internal_names
+from twinstore_mongo.mapping.layout import ID, internal_names, problem_of_text_id, readable_id
+from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from twinstore_mongo.client.types import Document
     from twinstore_mongo.mapping.codec import Codec
     from twinstore_mongo.mapping.key_order import Order
+    from twinstore_mongo.mapping.object_ids import ReplacedIds
 
 if TYPE_CHECKING:
     # The client declares the one kind where it gives the other.
@@ -72,6 +75,8 @@ if TYPE_CHECKING:
 NAIVE: Final[CodecOptions[dict[str, Any]]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_AUTO, type_registry=FOREIGN_TYPES
 )
+# Each byte that is not UTF-8 as a surrogate, for changes that replace it.
+BROKEN_TEXT: Final = NAIVE.with_options(unicode_decode_error_handler="surrogateescape")
 BROKEN: Final = "holds text that is not UTF-8, or another value that cannot be decoded"
 ALTERED: Final = "holds what the client does not give back"
 # Types that models would read as something else, by their number.
@@ -118,17 +123,26 @@ class Exporter:
     """Turns the documents of one entity into records.
 
     Attributes:
+        codec: how a model is made of a document, after its change.
         ignored: unknown properties at the top that are skipped, whatever they hold.
+        change: what is changed in each document first.
+        place: how documents are found; by default as their model has its key.
+        ids: the keys that replace the ObjectIds by which documents are found.
     """
 
     codec: Codec[Any]
     ignored: frozenset[str] = frozenset()
+    change: DocumentChange | None = None
+    place: Codec[Any] | None = None
+    ids: ReplacedIds | None = None
+    located: Codec[Any] = field(init=False)
     instants: PathTree = field(init=False)
     _left_out: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         """Lay out where the instants are, and what no model reads."""
         names, entity = self.codec.names, self.codec.entity
+        self.located = self.place or self.codec
         internal = {name for name in internal_names(entity) if name[:1] == "_"}
         self.ignored -= {*names.values(), *internal}
         is_read = entity.document_id is not None or entity.key_as_id
@@ -145,7 +159,7 @@ class Exporter:
         size: ReadSize,
     ) -> Generator[bytes]:
         """Yield the documents of a range in key order, as they are stored, some at a time."""
-        order = order_of(self.codec.key)
+        order = order_of(self.located.key)
         with store.limited():
             indexed = not rows.joins and has_key_index(collection, order)
             batch_size = fitting_batch(store, collection, size.documents, size.batch)
@@ -169,9 +183,9 @@ class Exporter:
         order: Order,
         batch_size: int,
     ) -> RawBatches:
-        ends = bounds(self.codec, within)
-        if self.codec.key != (ID,):
-            condition = {"$and": [condition, {"$nor": lists_in(self.codec)}]}
+        ends = bounds(self.located, within)
+        if self.located.key != (ID,):
+            condition = {"$and": [condition, {"$nor": lists_in(self.located)}]}
         # Batches of about a thousand documents decode more than twice as fast as the default of 16 MB; native
         # code prefers those of some thousand.
         return collection.find_raw_batches(
@@ -187,7 +201,7 @@ class Exporter:
         size: ReadSize,
     ) -> Iterator[bytes]:
         """Yield the documents that walks along the index up to its end leave out."""
-        others = outside_index(self.codec, within)
+        others = outside_index(self.located, within)
         if not others:
             return
         with store.with_index_timeout():
@@ -203,7 +217,7 @@ class Exporter:
         order: Order,
         batch_size: int,
     ) -> RawBatches:
-        pipeline = [{"$match": between(self.codec, within)}, *rows.stages, {"$sort": dict(order)}]
+        pipeline = [{"$match": between(self.located, within)}, *rows.stages, {"$sort": dict(order)}]
         return collection.aggregate_raw_batches(
             pipeline, batchSize=batch_size, collation=SIMPLE, allowDiskUse=True
         )
@@ -212,12 +226,19 @@ class Exporter:
         self, store: OpenDatabase, collection: Collection[Document], keys: Sequence[Key]
     ) -> Iterator[Record]:
         """Yield single records."""
-        for condition in conditions_of(self.codec, keys):
+        for condition in self._conditions(keys):
             cursor = collection.find_raw_batches(condition, collation=SIMPLE)
             with cleanup_unless_forked(cursor.close):
                 while (batch := store.next_batch(cursor)) is not None:
                     for records in self.decoded(parts_of(batch)):
                         yield from records
+
+    def _conditions(self, keys: Sequence[Key]) -> Iterator[Document]:
+        if self.ids is None:
+            return conditions_of(self.located, keys)
+        (name,), stored = self.located.key, self.ids.stored(keys)
+        starts = range(0, len(stored), KEYS_AT_ONCE)
+        return ({name: {"$in": stored[start : start + KEYS_AT_ONCE]}} for start in starts)
 
     def decoded(self, parts: Iterator[bytes]) -> Iterator[list[Record]]:
         """Return the records of parts of raw batches; a generator would remember some too long."""
@@ -243,11 +264,26 @@ class Exporter:
         try:
             document, stored = decode(raw, NAIVE), decode(raw, EXACT)
         except InvalidBSON:
-            return self.by_first_values(raw, BROKEN)
+            return self.broken_record(raw)
         exact = document if encode(stored) == raw else lossless_document(raw)
         if exact is None or encode(self.own(document)) != encode(self.own(stored)):
             return self.by_first_values(raw, next(altered_parts(raw, FOREIGN, self._left_out), ALTERED))
         return self.record(exact, raw)
+
+    def broken_record(self, raw: bytes) -> Record:
+        """Return the record of a document with text that is not UTF-8, if a change takes its wrong bytes."""
+        if self.change is None or not self.change.reads_broken_text:
+            return self.by_first_values(raw, BROKEN)
+        try:
+            document = decode(raw, BROKEN_TEXT)
+        except InvalidBSON:
+            return self.by_first_values(raw, BROKEN)
+        altered = next(altered_parts(raw, REPLACED, self._left_out), None)
+        return (
+            self.record(document, raw, is_broken=True)
+            if altered is None
+            else self.by_first_values(raw, altered)
+        )
 
     def own(self, document: Document) -> Document:
         """Return what a model may read of a document; a copy skips everything else."""
@@ -259,17 +295,47 @@ class Exporter:
         By those the server finds it.
         """
         codec = self.codec
-        key = codec.first_values(raw)
         return Record(
-            key=cast("Key", key) if codec.entity.admits_key(key) else None,
+            key=self.first_key(raw),
             owner=owner_of_value(codec.entity, None if codec.tenant is None else first_of(raw, codec.tenant)),
             model=None,
             error=reason,
             original=BsonOriginal(raw),
         )
 
-    def record(self, document: Document, raw: bytes) -> Record:
-        """Return the record of a document."""
+    def first_key(self, raw: bytes) -> Key | None:
+        """Return the key by the first values of its names, ``None`` where they are none of the entity."""
+        key = self.located.first_values(raw)
+        is_key = self.ids is None and self.located.entity.admits_key(key)
+        return cast("Key", key) if is_key else None
+
+    def record(self, document: Document, raw: bytes, *, is_broken: bool = False) -> Record:
+        """Return the record of a document; ``is_broken`` if its wrong bytes are surrogates."""
+        if self.change is None:
+            return self._judged(document, raw)
+        # Ranges are cut by ObjectIds, so a row with anything else there is in none or in a wrong one.
+        name = self.located.key[0]
+        if self.ids is not None and type(document.get(name)) is not ObjectId:
+            return self.by_first_values(raw, f"its {name} is not an ObjectId")
+        try:
+            changed = self.change(document, MONGO_VALUES)
+        except ChangeRefusedError as error:
+            return self._refused(error, raw)
+        if is_broken and has_surrogates(changed.document):
+            return self.by_first_values(raw, BROKEN)
+        record = self._judged(changed.document, raw)
+        record.rules = changed.rules
+        return record
+
+    def _refused(self, error: ChangeRefusedError, raw: bytes) -> Record:
+        """Return the record of a document that a change refuses."""
+        record = self.by_first_values(raw, str(error))
+        if error.document is not None and not has_surrogates(error.document):
+            record.key, record.owner = self.key_of(error.document), self.owner_of(error.document)
+        return record
+
+    def _judged(self, document: Document, raw: bytes) -> Record:
+        """Return the record of a document after its change."""
         whole = len(document)
         if self.ignored:
             document = {name: value for name, value in document.items() if name not in self.ignored}
@@ -281,11 +347,17 @@ class Exporter:
             ignored=len(document) < whole,
         )
         record.original = BsonOriginal(raw)
+        if record.key is None:
+            record.stored_key = readable_id(document)
+            if self.codec.has_text_id:
+                # Before the model, which would name another consequence of it.
+                record.error = problem_of_text_id(self.codec.entity, document)
+                return record
         self.codec.restore_maps(document)
         try:
             row = self.codec.decode(document, for_copy=True)
         except DocumentDecodeError as error:
-            record.error = reason_of(error)
+            record.error = error.reason or error.message
             return record
         if record.key is None:
             record.error = "its key is not a string"
@@ -307,6 +379,15 @@ class Exporter:
             key = document.get(ID)
             return (str(key),) if KeyType.TEXT.admits(key) else None
         return self.codec.key_of(document)
+
+
+def has_surrogates(document: Document) -> bool:
+    """Whether a document holds a text that no store takes."""
+    try:
+        encode(document)
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def conditions_of(codec: Codec[Any], keys: Sequence[Key]) -> Iterator[Document]:
@@ -339,12 +420,6 @@ def outside_index(codec: Codec[Any], within: KeyRange) -> list[Document]:
         return lists
     # A walk that begins at some key ends before the greatest of all values.
     return [*lists, {"$and": [{name: {"$type": "maxKey"}} for name in codec.key]}]
-
-
-def reason_of(error: DocumentDecodeError) -> str:
-    """Return why a document forms no model, without the frame of the message."""
-    _, _, reason = error.message.partition("cannot be read: ")
-    return reason.removesuffix(". Repair or quarantine the document.") or error.message
 
 
 def altered_parts(

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pymongo.errors import OperationFailure
 
+from twinstore.bulk.changes import NO_CHANGES
 from twinstore.bulk.port import Inventory
 from twinstore.errors import ConfigurationError
+from twinstore_mongo.bulk.places import place_of
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.key_order import gives_order, order_of
@@ -19,6 +21,7 @@ from twinstore_mongo.schema.comparison import AGE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from twinstore.bulk.changes import DocumentChanges
     from twinstore.catalog.entity import Entity
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.mapping.layout import IndexSpec
@@ -28,8 +31,10 @@ VIEW: Final = "view"
 TIME_SERIES: Final = "timeseries"
 
 
-def inventory_of(connection: Connection, entities: Sequence[Entity]) -> tuple[Inventory, ...]:
-    """Return what there is of each entity.
+def inventory_of(
+    connection: Connection, entities: Sequence[Entity], changes: DocumentChanges = NO_CHANGES
+) -> tuple[Inventory, ...]:
+    """Return what there is of each entity, whose rows are read by the keys that changes say.
 
     Raises:
         ConfigurationError: the user may not read the database, a view compares by its own collation, or there
@@ -40,7 +45,7 @@ def inventory_of(connection: Connection, entities: Sequence[Entity]) -> tuple[In
         with store.limited():
             real = {item["name"]: item for item in store.database.list_collections()}
             return tuple(
-                entity_inventory(connection, entity, real.get(connection.collection_name(entity)))
+                entity_inventory(connection, entity, real.get(connection.collection_name(entity)), changes)
                 for entity in entities
             )
     except CLIENT_ERRORS as error:
@@ -53,7 +58,9 @@ def inventory_of(connection: Connection, entities: Sequence[Entity]) -> tuple[In
         raise translate(error, store.where) from error
 
 
-def entity_inventory(connection: Connection, entity: Entity, real: Mapping[str, Any] | None) -> Inventory:
+def entity_inventory(
+    connection: Connection, entity: Entity, real: Mapping[str, Any] | None, changes: DocumentChanges
+) -> Inventory:
     """Return what there is of one entity; ``real`` is what the server says of its collection."""
     name = connection.collection_name(entity)
     if real is None:
@@ -80,10 +87,8 @@ def entity_inventory(connection: Connection, entity: Entity, real: Mapping[str, 
         indexes = list(connection.store.collection(name).list_indexes())
     return Inventory(
         entity=entity.name,
-        warnings=(
-            *warnings_of(connection, entity, indexes),
-            *removals_by_others(name, entity, indexes),
-        ),
+        warnings=tuple(warnings_of(connection, entity, indexes, place_of(entity, changes).key)),
+        remarks=tuple(removals_by_others(name, entity, indexes)),
         removed_after=removed_after(entity, indexes),
     )
 
@@ -118,10 +123,10 @@ def removals_by_others(name: str, entity: Entity, indexes: Sequence[Mapping[str,
 
 
 def warnings_of(
-    connection: Connection, entity: Entity, indexes: Sequence[Mapping[str, Any]]
+    connection: Connection, entity: Entity, indexes: Sequence[Mapping[str, Any]], key: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what reading costs more than it need, and why."""
-    name, order = connection.collection_name(entity), order_of(codec_of(entity).key)
+    """Yield what reading by a key costs more than it need, and why."""
+    name, order = connection.collection_name(entity), order_of(key)
     keyless = not any(gives_order(index, order) for index in indexes)
     missing = [index.name for index in wanted_indexes(entity) if not serves(index, indexes)]
     if not keyless and not missing:

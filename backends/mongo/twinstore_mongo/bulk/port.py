@@ -14,6 +14,7 @@ from typing_extensions import override
 from twinstore.access.query import batch_size_argument
 from twinstore.access.scope import UNBOUND, record_system_scope
 from twinstore.access.unit_state import UnitState
+from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.port import BulkPort
 from twinstore.bulk.rows import Counted
 from twinstore.catalog.keys import KeyRange
@@ -24,6 +25,7 @@ from twinstore_mongo.access.access import MongoAccess
 from twinstore_mongo.access.execution import RepositoryContext, translating
 from twinstore_mongo.bulk.digests import digestible
 from twinstore_mongo.bulk.inventory import inventory_of
+from twinstore_mongo.bulk.places import place_of
 from twinstore_mongo.bulk.tenant_filter import counted_owner, owner_of_value, tenant_filter
 from twinstore_mongo.bulk.view import MongoView
 from twinstore_mongo.bulk.writer import MongoRangeWriter
@@ -58,9 +60,10 @@ SIZE: Final[dict[str, Any]] = {LARGEST: {"$max": {"$bsonSize": "$$ROOT"}}}
 class MongoBulk(BulkPort):
     """Implements :class:`~twinstore.bulk.port.BulkPort` for any module."""
 
-    def __init__(self, connection: Connection, module: Module) -> None:
+    def __init__(self, connection: Connection, module: Module, changes: DocumentChanges = NO_CHANGES) -> None:
         self._connection = connection
         self._module = module
+        self._changes = changes
 
     @property
     @override
@@ -102,9 +105,13 @@ class MongoBulk(BulkPort):
         return self._module.entities
 
     @override
+    def with_changes(self, changes: DocumentChanges) -> MongoBulk:
+        return MongoBulk(self._connection, self._module, changes)
+
+    @override
     def inventory(self) -> tuple[Inventory, ...]:
         record_system_scope("bulk survey")
-        return inventory_of(self._connection, self.entities())
+        return inventory_of(self._connection, self.entities(), self._changes)
 
     @override
     def counts(self, entity: Entity, *, tenant_id: str | None = None) -> dict[str, int]:
@@ -157,7 +164,7 @@ class MongoBulk(BulkPort):
 
     @override
     def digestible(self, entity: Entity) -> Digestible | NoDigests:
-        return digestible(entity)
+        return digestible(entity, self._changes)
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
@@ -170,7 +177,7 @@ class MongoBulk(BulkPort):
         record_system_scope("bulk view")
         if as_of is not None:
             self._connection.store.capabilities.require("point_in_time_reads")
-        view = MongoView(self._connection, as_of)
+        view = MongoView(self._connection, as_of, self._changes)
         try:
             yield view
         finally:
@@ -210,7 +217,7 @@ class MongoBulk(BulkPort):
 
     def _cuts(self, entity: Entity, rows: int, of: TenantFilter) -> Iterator[Key]:
         """Yield the keys at which ranges end: from the index, or from one pass if no index serves."""
-        store, codec = self._connection.store, codec_of(entity)
+        store, codec = self._connection.store, place_of(entity, self._changes)
         collection = store.collection(self._connection.collection_name(entity))
         with translating(store.where.of(entity)):
             with store.limited():

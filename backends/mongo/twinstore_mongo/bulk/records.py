@@ -15,7 +15,8 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import InsertOne, ReplaceOne
 from pymongo.errors import OperationFailure
 
-from twinstore.bulk.port import Record
+from twinstore.bulk.port import TOO_LARGE, Record
+from twinstore.bulk.unique_moves import INDEX_TAKEN
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import label_of
 from twinstore.fast.library import library
@@ -92,7 +93,7 @@ def encoded(codec: Codec[Any], record: Record, *, largest: int | None) -> Docume
     """
     raw = bson.encode(document_of(codec, record))
     if largest is not None and len(raw) > largest:
-        raise UnfitError("it is larger than the largest document that the server takes")
+        raise UnfitError(TOO_LARGE)
     return DocumentWrite(record, raw)
 
 
@@ -201,7 +202,7 @@ class RefusedError(Exception):
     def reason(self) -> str:
         """Why, without any content of the document."""
         if self.error.code == DUPLICATE_KEY:
-            return f"a unique value of index {violated_index(self.error) or 'unknown'} is taken in the target"
+            return f"{INDEX_TAKEN} {violated_index(self.error) or 'unknown'} is taken in the target"
         if self.error.code == VALIDATION_FAILURE:
             return "the validator of the target refuses it"
         return f"the target refuses it with code {self.error.code}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from types import NoneType
@@ -23,6 +23,7 @@ from bson.binary import UUID_SUBTYPE
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
+from twinstore.bulk.changes import NO_CHANGES, ChangeRefusedError
 from twinstore.bulk.rows import MARK, ScanRow, marked
 from twinstore.catalog.keys import Key, KeyRange, KeyType
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
@@ -39,7 +40,7 @@ from twinstore_mongo.client.bson import (
     parts_of,
     value_in,
 )
-from twinstore_mongo.client.types import EXACT
+from twinstore_mongo.client.types import BROKEN_TEXT, EXACT
 from twinstore_mongo.mapping.free_json import (
     MapConverter,
     exact_document,
@@ -57,12 +58,17 @@ from twinstore_mongo.mapping.layout import (
     joined_id,
     longs_of,
     problem_of_id,
+    problem_of_text_id,
+    readable_id,
     stored_names,
 )
+from twinstore_mongo.mapping.object_ids import ReplacedIds
+from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
 if TYPE_CHECKING:
     from pymongo.collection import Collection
 
+    from twinstore.bulk.changes import DocumentChange, DocumentChanges
     from twinstore.catalog.entity import Entity
     from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.database import OpenDatabase
@@ -84,6 +90,9 @@ class CollectionScan:
         tenant: stored name of the tenant, ``None`` where rows name none.
         may_lack_tenant: a row may be without tenant.
         form: how its documents are shown.
+        change: what changes them before; all but ``places`` and ``ids`` is as documents are afterwards.
+        places: stored names by which the server finds a row.
+        ids: the keys that replace the ObjectIds there.
     """
 
     entity: Entity
@@ -94,15 +103,26 @@ class CollectionScan:
     tenant: str | None
     may_lack_tenant: bool
     form: StoredForm
+    change: DocumentChange | None
+    places: tuple[str, ...]
+    ids: ReplacedIds | None
 
     @classmethod
-    def of(cls, entity: Entity) -> Self:
-        """Return the scan of an entity."""
+    def of(cls, entity: Entity, changes: DocumentChanges = NO_CHANGES) -> Self:
+        """Return the scan of an entity, whose rows are shown as they are after the changes."""
+        field, to = changes.keys.get(entity.name), changes.ids.get(entity.name)
+        if field is not None:
+            # So the key is a field of its documents, which may have any other one as ``_id``.
+            entity = replace(entity, generated_id=True, own_id=None, key_as_id=False)
         names = stored_names(entity)
         parts = tuple(names[name] for name in entity.key)
+        key = (ID,) if entity.key_as_id else parts
         return cls(
             entity=entity,
-            key=(ID,) if entity.key_as_id else parts,
+            key=key,
+            change=changes.documents.get(entity.name),
+            places=key if field is None else (field,),
+            ids=None if to is None else ReplacedIds.of(entity.key_parts[0].type, to),
             parts=parts,
             numbers=frozenset(names[part.field] for part in entity.key_parts if part.type.is_number),
             typed={names[part.field]: part.type for part in entity.key_parts if part.type in KEY_VALUES},
@@ -121,7 +141,7 @@ class CollectionScan:
         batch_size: int,
     ) -> Iterator[list[ScanRow]]:
         """Yield the rows of a range in key order."""
-        order = dict.fromkeys(self.key, 1)
+        order = dict.fromkeys(self.places, 1)
         with store.limited():
             indexed = has_key_index(collection, list(order.items()))
             batch_size = fitting_batch(store, collection, batch_size)
@@ -151,13 +171,17 @@ class CollectionScan:
 
     def any_of(self, keys: Sequence[Key]) -> Document:
         """Return the filter of some keys."""
+        if self.ids is not None:
+            return {self.places[0]: {"$in": self.ids.stored(keys)}}
         stored = map(self.stored, keys)
-        if len(self.key) == 1:
-            return {self.key[0]: {"$in": [value for key in stored for value in key]}}
-        return {"$or": [dict(zip(self.key, key, strict=True)) for key in stored]}
+        if len(self.places) == 1:
+            return {self.places[0]: {"$in": [value for key in stored for value in key]}}
+        return {"$or": [dict(zip(self.places, key, strict=True)) for key in stored]}
 
     def stored(self, key: Key) -> tuple[object, ...]:
         """Return the values of a key by which documents are found: one for each stored name."""
+        if self.ids is not None:
+            return (self.ids.first_from(str(key[0])),)
         parts, values = self.form.key_in_id, key if not self.typed else self.compared(key)
         return (dict(zip(parts, values, strict=True)),) if len(parts) > 1 else values
 
@@ -179,7 +203,7 @@ class CollectionScan:
 
     def beyond(self, operator: str, key: Key, *, last: str) -> list[Document]:
         """Return what holds for keys on one side of a bound, in the order of the key."""
-        named = zip(self.key, self.stored(key), strict=True)
+        named = zip(self.places, self.stored(key), strict=True)
         *heads, tail = [(f"${name}", {"$literal": value}) for name, value in named]
         clause: Document = {last: list(tail)}
         bound: list[Document] = []
@@ -208,16 +232,29 @@ class CollectionScan:
             # Its bytes decide about equality.
             content = json_of({"doc": marked("bson", sha256(raw).hexdigest()), "storage": {}})
             key, owner = self.first_key_of(raw), self.first_owner_of(raw)
-            return ScanRow(key, owner, content, stored_bytes=len(raw))
+            return self.mended_row(raw) or ScanRow(key, owner, content, stored_bytes=len(raw))
         if bson.encode(document) == raw:
             return self.row(document)
         if (exact := lossless_document(raw)) is not None:
             return self.row(exact)
         digest = sha256(raw).hexdigest()
         row = self.row(document, digest)
+        if self.change is not None:
+            return row
         row.content, row.beside = self.form.shown(exact_document(raw), row.key, digest)
         row.key, row.owner = self.first_key_of(raw), self.first_owner_of(raw)
         return row
+
+    def mended_row(self, raw: bytes) -> ScanRow | None:
+        """Return the row of a document whose texts that are not UTF-8 a change replaces, else ``None``."""
+        if self.change is None or not self.change.reads_broken_text:
+            return None
+        try:
+            row = self.row(bson.decode(raw, BROKEN_TEXT))
+        except (bson.InvalidBSON, TypeError):  # or some of these texts are left, which are not JSON
+            return None
+        # Its key and owner may still hold such a text.
+        return row if row.error is None else None
 
     def first_owner_of(self, raw: bytes) -> StoredOwner:
         """Return the owner by the first value of the tenant, under which the server finds the document."""
@@ -227,19 +264,49 @@ class CollectionScan:
         """Return the key by the first values of its names, ``None`` when it is none of the entity."""
         if self.form.key_in_id:
             return self.key_of_id(value_in(raw, ID))
+        if self.ids is not None:
+            return self.ids.key_of(first_value(raw, self.places[0]))
         key = tuple(
             self.shown_part(name, first_value(raw, name)) if name in self.typed else first_of(raw, name)
-            for name in self.key
+            for name in self.places
         )
         return cast("Key", key) if self.entity.admits_key(key) else None
 
     def row(self, stored: Document, altered: str | None = None) -> ScanRow:
-        """Return the row of a document; ``altered`` as for :meth:`StoredForm.shown`."""
+        """Return the row of a document after its change; ``altered`` as for :meth:`StoredForm.shown`."""
+        if self.change is None:
+            return self.row_as_it_is(stored, altered)
+        before = dict(stored)
+        if self.ids is not None and self.ids.key_of(before.get(self.places[0])) is None:
+            row = self.refused_row(before, f"its {self.places[0]} is not an ObjectId")
+            row.key = None
+            return row
+        try:
+            changed = self.change(stored, MONGO_VALUES)
+        except ChangeRefusedError as error:
+            return self.refused_row(before, str(error), error.document)
+        for name in self.form.longs:
+            if (value := changed.document.get(name)) is not before.get(name):
+                changed.document[name] = written_long(value)
+        row = self.row_as_it_is(changed.document, altered)
+        row.rules = tuple(changed.rules)
+        return row
+
+    def refused_row(self, stored: Document, why: str, changed: Document | None = None) -> ScanRow:
+        """Return the row of a document that a change refuses: with its key and owner, without content."""
+        known = stored if changed is None else changed
+        owner = self.owner_of(None if self.tenant is None else known.get(self.tenant))
+        content = json_of({"doc": marked("refused", why), "storage": {}})
+        return ScanRow(self.key_of(known), owner, content, error=why)
+
+    def row_as_it_is(self, stored: Document, altered: str | None = None) -> ScanRow:
+        """Return the row of a document."""
         key, expires = self.key_of(stored), self.form.expiry(stored)
         owner = self.owner_of(None if self.tenant is None else stored.get(self.tenant))
-        error = self.form.problem(stored, key) if self.form.key_in_id else None
+        error = self.form.problem(stored, key)
         content, beside = self.form.shown(stored, key, altered)
-        return ScanRow(key, owner, content, beside, expires, error=error)
+        shown = readable_id(stored) if key is None else None
+        return ScanRow(key, owner, content, beside, expires, error=error, stored_key=shown)
 
     def owner_of(self, value: object) -> StoredOwner:
         """Return the owner of a row by the value of the tenant field."""
@@ -346,6 +413,7 @@ class StoredForm:
     Attributes:
         entity: its description, for the types of the key.
         wire_id: the wire name of ``_id``, where it is part of the wire form.
+        has_text_id: whether the key is the text in ``_id``.
         joined: whether ``_id`` is made of the parts of the key.
         key_in_id: the parts of a key that ``_id`` holds as it is, a document of several.
         generated: whether ``_id`` is an ObjectId of which the value is free.
@@ -363,6 +431,7 @@ class StoredForm:
 
     entity: Entity
     wire_id: str | None
+    has_text_id: bool
     joined: bool
     key_in_id: tuple[str, ...]
     generated: bool
@@ -392,6 +461,7 @@ class StoredForm:
         return cls(
             entity=entity,
             wire_id=entity.document_id if entity.document_id in entity.shapes else None,
+            has_text_id=(entity.document_id,) == entity.key and entity.key_parts[0].type is KeyType.TEXT,
             joined=entity.document_id is None and not entity.generated_id and not entity.key_as_id,
             key_in_id=entity.key if entity.key_as_id else (),
             generated=entity.generated_id,
@@ -485,8 +555,10 @@ class StoredForm:
 
     def problem(self, stored: Mapping[str, Any], key: Key | None) -> str | None:
         """Return why a document whose ``_id`` is the key has none, or two."""
-        if key is None:
+        if key is None and self.key_in_id:
             return problem_of_id(self.entity, stored.get(ID))
+        if key is None:
+            return problem_of_text_id(self.entity, stored) if self.has_text_id else None
         return "it holds its key in its _id and next to it" if self._repeats(stored) else None
 
     def _is_derived(self, document: Document, storage: Document, identity: object) -> bool:
@@ -594,6 +666,13 @@ def long_of(value: object) -> object:
     if type(value) is list:
         return [item if type(item) is list else long_of(item) for item in value]
     return marked("int32", value) if type(value) is int else value
+
+
+def written_long(value: object) -> object:
+    """Return what a change stores in an integer of 64 bits, or in a list of them, as the driver writes it."""
+    if type(value) is list:
+        return list(map(written_long, value))
+    return Int64(value) if type(value) is int else value
 
 
 def json_map(value: Any) -> Any:  # noqa: ANN401  # any stored value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
+from twinstore.bulk.changes import NO_CHANGES
 from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
@@ -18,18 +19,20 @@ from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.bulk.digests import MOST_THREADS, DigestScan, digestible
 from twinstore_mongo.bulk.export import Exporter, PackedExporter, ReadSize, packed_size
+from twinstore_mongo.bulk.places import codec_after, place_of
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.bulk.tenant_filter import tenant_filter
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.positions import PointInTime, time_not_sent_message, timestamp_of
-from twinstore_mongo.mapping.codec import codec_of
+from twinstore_mongo.mapping.object_ids import ReplacedIds
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from pymongo.collection import Collection
 
+    from twinstore.bulk.changes import DocumentChanges
     from twinstore.bulk.port import Position, Record
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
@@ -47,8 +50,11 @@ MOST_RECORDS = 1000
 class MongoView(BulkView):
     """Implements :class:`~twinstore.bulk.port.BulkView`; a stream holds one cursor of the server."""
 
-    def __init__(self, connection: Connection, as_of: Position | None) -> None:
+    def __init__(
+        self, connection: Connection, as_of: Position | None, changes: DocumentChanges = NO_CHANGES
+    ) -> None:
         self._connection = connection
+        self._changes = changes
         self._position = as_of
         self._concern = None if as_of is None else PointInTime(timestamp_of(as_of))
         self._streams = OneStream(DRIVER)
@@ -64,7 +70,7 @@ class MongoView(BulkView):
     ) -> Iterator[list[Record]]:
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         size = ReadSize(batch_size_argument(batch_size))
-        return self._single_stream(self._records(Exporter(codec_of(entity)), within, rows, size))
+        return self._single_stream(self._records(self._exporter(entity), within, rows, size))
 
     @override
     def packed(
@@ -76,8 +82,8 @@ class MongoView(BulkView):
         batch_size: int = 1000,
         ignored: AbstractSet[str] = frozenset(),
     ) -> Iterator[Sequence[Record]]:
-        documents = native_documents(entity, ignored)
-        exporter = Exporter(codec_of(entity), frozenset(ignored))
+        exporter = self._exporter(entity, ignored)
+        documents = None if exporter.change else native_documents(entity, exporter.ignored)
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         most = batch_size_argument(batch_size)
         if documents is None:
@@ -123,7 +129,7 @@ class MongoView(BulkView):
 
         As many threads as there are parts work on it, because this is what a verification waits for last.
         """
-        if isinstance(found := digestible(entity), NoDigests):
+        if isinstance(found := digestible(entity, self._changes), NoDigests):
             return found
         if part:
             return RangeDigests()
@@ -148,6 +154,16 @@ class MongoView(BulkView):
         """End the stream that is open; the view is of no use afterwards."""
         self._streams.close()
 
+    def _exporter(self, entity: Entity, ignored: AbstractSet[str] = frozenset()) -> Exporter:
+        change = self._changes.documents.get(entity.name)
+        dropped = None if change is None else change.dropped
+        if dropped is not None:
+            # Native code skips such names too.
+            change, ignored = None, ignored | dropped
+        place, to = place_of(entity, self._changes), self._changes.ids.get(entity.name)
+        ids = None if to is None else ReplacedIds.of(entity.key_parts[0].type, to)
+        return Exporter(codec_after(entity, self._changes), frozenset(ignored), change, place, ids)
+
     def _records(
         self, exporter: Exporter, within: KeyRange, rows: TenantFilter, size: ReadSize
     ) -> Generator[list[Record]]:
@@ -166,19 +182,19 @@ class MongoView(BulkView):
             yield from packed.batches(parts)
 
     def _records_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[Record]:
-        store, exporter = self._connection.store, Exporter(codec_of(entity))
+        store, exporter = self._connection.store, self._exporter(entity)
         with translating(store.where.of(entity)):
             yield from exporter.of(store, self._collection(entity), keys)
 
     def _rows(
         self, entity: Entity, within: KeyRange, rows: TenantFilter, batch_size: int
     ) -> Generator[list[ScanRow]]:
-        store, scan = self._connection.store, CollectionScan.of(entity)
+        store, scan = self._connection.store, CollectionScan.of(entity, self._changes)
         with translating(store.where.of(entity)):
             yield from scan.batches(store, self._collection(entity), within, rows=rows, batch_size=batch_size)
 
     def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
-        store, scan = self._connection.store, CollectionScan.of(entity)
+        store, scan = self._connection.store, CollectionScan.of(entity, self._changes)
         with translating(store.where.of(entity)):
             yield from scan.fetch(store, self._collection(entity), keys)
 

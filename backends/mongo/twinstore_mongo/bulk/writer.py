@@ -15,7 +15,7 @@ from twinstore.access.guard import GuardedAccess
 from twinstore.access.retry import retry
 from twinstore.bulk.parts import WriteCounts
 from twinstore.bulk.port import Conflict, RangeWriter, Record, Rejected
-from twinstore.bulk.unique_moves import conflict_reason, unique_conflicts
+from twinstore.bulk.unique_moves import conflict_reason, index_taken, unique_conflicts
 from twinstore.errors import ConcurrencyError, ValidationError
 from twinstore.fast.records import AcceptsPacked, PackedBatch
 from twinstore.runtime.forks import ProcessGuard, cleanup_unless_forked
@@ -308,10 +308,12 @@ class MongoRangeWriter(AcceptsPacked, RangeWriter):
             if stored is not None:
                 self._decide(write, stored)
                 return
-        if self._overwrite and index in self._codec.uniques:
+        described = self._codec.uniques.get(index or "")
+        if self._overwrite and described is not None:
             self._waiting.append(write)
         else:
-            self._reject(write.record, refused.reason)
+            # By its described name, which is the same on every server.
+            self._reject(write.record, refused.reason if described is None else index_taken(described))
 
     def _write_moves(self) -> None:
         """Write documents whose unique values move between them; name what is in the way of the others."""

@@ -25,6 +25,8 @@ SNAPSHOT_READ: Final = ReadConcern("snapshot")
 DECODING: Final = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO, document_class=dict)
 # The same for what is decoded from bytes.
 EXACT: Final[CodecOptions[Document]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+# The same where a wrong byte of a text becomes a surrogate, which a tool may replace.
+BROKEN_TEXT: Final = EXACT.with_options(unicode_decode_error_handler="surrogateescape")
 AWARE: Final[CodecOptions[Document]] = CodecOptions(tz_aware=True, tzinfo=UTC)
 
 

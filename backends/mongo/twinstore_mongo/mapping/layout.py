@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bson.int64 import Int64
+from bson.json_util import RELAXED_JSON_OPTIONS, dumps
 
 from twinstore.catalog.conditions import (
     After,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 ID: Final = "_id"
 VERSION: Final = "_version"
 JOIN: Final = ":"
+LONGEST_ID: Final = 200
 
 
 def stored_names(entity: Entity) -> dict[str, str]:
@@ -124,6 +126,24 @@ def problem_of_id(entity: Entity, identity: object) -> str:
     found = zip(entity.key_parts, parts_in(entity, identity), strict=True)
     wrong = [part.field for part, value in found if not part.type.admits(value)]
     return f"its _id holds {', '.join(wrong)} in another type than that of the key"
+
+
+def problem_of_text_id(entity: Entity, document: Mapping[str, Any]) -> str:
+    """Return why a document has no key whose ``_id`` is not the text that the key is."""
+    own = None if entity.document_id is None else document.get(entity.document_id)
+    if own is not None and own != document.get(ID):
+        return f"its fields {ID} and {entity.document_id} differ"
+    return "the stored key is not a string"
+
+
+def readable_id(document: Mapping[str, Any]) -> str | None:
+    """Return the ``_id`` of a document as extended JSON, shortened; ``None`` where there is none."""
+    try:
+        text = dumps(document[ID], json_options=RELAXED_JSON_OPTIONS)
+    # Even extended JSON does not know everything that a server stores.
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    return text if len(text) <= LONGEST_ID else f"{text[:LONGEST_ID]}…"
 
 
 def field_of(name: str) -> str:

@@ -148,7 +148,7 @@ def record_of(table: Table, row: Values, message: Buffer) -> Record:
         record.storage = table.checked_markers_of(row)
         model, document = table.decode_with_document(row)
     except DocumentDecodeError as error:
-        record.error = error.message
+        record.error = error.reason or error.message
         return record
     if (path := lossy_map(document, model)) is not None:
         record.error = lossy_map_reason(path)

@@ -18,7 +18,7 @@ from psycopg import sql
 from typing_extensions import override
 
 from twinstore.bulk.parts import WriteCounts
-from twinstore.bulk.port import Conflict, Record, Rejected
+from twinstore.bulk.port import NO_PARENT, Conflict, Record, Rejected
 from twinstore.bulk.unique_moves import conflict_reason, unique_conflicts
 from twinstore.catalog.tenancy import label_of
 from twinstore.errors import ConcurrencyError, ConfigurationError
@@ -508,6 +508,8 @@ class Merger:
         if isinstance(error, psycopg.errors.UniqueViolation):
             for obstacle in unique_conflicts(self.access(), entity, [record]).values():
                 return conflict_reason(entity, obstacle)
+        if isinstance(error, psycopg.errors.ForeignKeyViolation):
+            return NO_PARENT
         return reason_of(error, Subject(entity, record.key))
 
     def _count(self, pairs: Sequence[Pair], merged: Merged) -> None:

@@ -11,10 +11,13 @@ import typer
 from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.job_file import defaults, read_job_file
 from twinstore_backfill.cli.lazy_commands import CommandEntry, lazy_group
+from twinstore_backfill.rules.kinds import ACCEPTABLE, SCHEMA
 
 JobFileOption = Annotated[
     Path | None,
-    typer.Option("--job-file", help="TOML file with values for the options of the commands."),
+    typer.Option(
+        "--job-file", help="TOML file with options of the commands, and rules for what changes on the way."
+    ),
 ]
 
 CLI_PACKAGE: Final = "twinstore_backfill.cli"
@@ -22,10 +25,7 @@ CLI_PACKAGE: Final = "twinstore_backfill.cli"
 COMMANDS: Final[dict[str, CommandEntry]] = {
     "plan": (
         f"{CLI_PACKAGE}.copy:plan",
-        (
-            "Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes "
-            "nothing."
-        ),
+        ("Show what a copy would do, and what it would refuse or change and why. Writes nothing."),
     ),
     "copy": (
         f"{CLI_PACKAGE}.copy:copy",
@@ -80,6 +80,8 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
 app = typer.Typer(
     cls=lazy_group(COMMANDS),
     help="Copy a module between two stores and prove that both hold the same.",
+    epilog=f"Job files have the JSON Schema twinstore_backfill/rules/{SCHEMA} of the package. Their table "
+    f"accept takes these kinds: {', '.join(item.form for item in ACCEPTABLE)}.",
     no_args_is_help=True,
 )
 
@@ -102,7 +104,7 @@ def options(context: typer.Context, job_file: JobFileOption = None) -> None:
     }
     context.default_map = defaults(job, known, flags, multiple)
     common_options = common(context)
-    common_options.reasons, common_options.field_reasons = job.reasons, job.field_reasons
+    common_options.rules, common_options.field_reasons = job.rules, job.field_reasons
 
 
 def _commands(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # Typer's copy of click is private

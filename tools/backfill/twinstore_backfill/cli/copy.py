@@ -18,8 +18,9 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     TargetSide,
-    ignored_option,
+    Title,
     instant_option,
+    rules_option,
 )
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.outcome import on_finish
@@ -81,6 +82,7 @@ def copy(
     execute: Execute = False,
     extra: DeleteExtra = False,
     ignore_unknown: IgnoreUnknown = None,
+    title: Title = "",
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
@@ -108,8 +110,9 @@ def copy(
             range_size=range_size,
             execute=execute,
             out=out,
-            ignored=ignored_option(sides.context, ignore_unknown),
+            rules=rules_option(sides.context, ignore_unknown),
             subset=rows.subset,
+            title=title,
         )
         progress_output = shown.progress_output("copy")
         code = copy_and_report(sides.opened(name), options, shown.output, stop, progress_output, extra=extra)
@@ -167,13 +170,16 @@ def plan(
     rows: RowOptions,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 10_000,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read every document for the causes, not a sample of each entity.")
+    ] = False,
     ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show what a copy would do: entities, ranges, what the target holds, what is pending. Writes nothing."""
+    """Show what a copy would do, and what it would refuse or change and why. Writes nothing."""
     from twinstore_backfill.cli.copying import plan_texts
     from twinstore_backfill.copy.options import CopyOptions
-    from twinstore_backfill.copy.status import plan_document
+    from twinstore_backfill.plan import plan_document
 
     name = sides.name
     options = CopyOptions(
@@ -181,11 +187,11 @@ def plan(
         tenants=rows.tenant or (),
         as_of=instant_option(as_of, "--as-of"),
         range_size=range_size,
-        ignored=ignored_option(sides.context, ignore_unknown),
+        rules=rules_option(sides.context, ignore_unknown),
         subset=rows.subset,
     )
     with sides.opened(name) as (left, right):
-        document = plan_document(left, right, options)
+        document = plan_document(left, right, options, full=full)
     emit(output, document, *plan_texts(document))
 
 

@@ -19,21 +19,26 @@ from twinstore_backfill.cli.options import (
     TargetSide,
 )
 from twinstore_backfill.cli.output import (
+    cause_texts,
     emit,
     left_out_texts,
     table,
+    warning_texts,
 )
 from twinstore_backfill.copy.control import HIGHEST_RATE, select_job
+from twinstore_backfill.copy.dry_run import DUPLICATES
 from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.copy.report import REPORT_FILE, CopyResult, failure_document, report_document
+from twinstore_backfill.copy.rules.tallies import counted_rules
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.files import json_text, wrap_write_errors, write_atomic
 from twinstore_backfill.process.memory import cache_batch_memory
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.failures import Failure, report_failures
-from twinstore_backfill.report.texts import number_of
+from twinstore_backfill.report.model import CauseReport
+from twinstore_backfill.report.texts import about, clipped, number_of
 from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
 
@@ -52,7 +57,7 @@ def copy_directory(out: Path | None, *, execute: bool) -> Iterator[None]:
 
     The report of an earlier run is removed first. If there is no result, the report says why.
     """
-    with report_failures(out or (DEFAULT_OUT if execute else None), (REPORT_FILE,), _failure_file):
+    with report_failures(out or (DEFAULT_OUT if execute else None), (REPORT_FILE, DUPLICATES), _failure_file):
         yield
 
 
@@ -113,7 +118,9 @@ def copy_texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
         counts = result.totals.of(entity.name)
         rows.append((entity.name, *(counts[name] for name in COLUMNS)))
     columns = COLUMNS if result.executed else DRY_COLUMNS
-    yield from (f"Warning: {text}" for text in result.warnings)
+    if result.title:
+        yield clipped(result.title)
+    yield from warning_texts(result.warnings, result.speed_only)
     yield table(("entity", *columns), rows)
     yield from left_out_texts(result.left_out)
     if result.fast_path is not None:
@@ -126,6 +133,7 @@ def copy_texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     if result.failed.count:
         yield f"Ranges that failed: {result.failed.count:,}. Run the command again to retry them."
         yield from map(_failure, result.failed.shown[:NAMED])
+    yield from cause_texts(result.causes, REPORT_FILE)
     if totals["conflicts"]:
         where = _see_file(result, out / CONFLICTS)
         yield f"Rows that the target has with different content: {totals['conflicts']:,}{where}."
@@ -139,6 +147,10 @@ def copy_texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
 
 def _remarks(result: CopyResult) -> Iterator[str]:
     """Yield what does not change the exit code."""
+    if rules := counted_rules(result.rules, result.totals.rules):
+        yield "Rules of the job, with the rows that each changed:"
+        for rule in rules:
+            yield f"- {rule['kind']} {rule['path']}: {rule['rows']:,}. {rule['reason']}".rstrip()
     if found := result.totals.equivalences:
         kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
         yield (
@@ -224,10 +236,11 @@ def plan_texts(document: Document) -> Iterator[RenderableType]:
     yield from left_out_texts(document["left_out"])
     if document["subset"] is not None:
         yield f"Only a part is meant: {described(document['subset'])}."
-    yield from (f"Warning: {text}" for text in document["warnings"])
+    yield from warning_texts(document["warnings"], document["speed_only"])
     if document["unknown"]:
         yield "Documents with these unknown properties go to quarantine, unless you drop the property with"
         yield from (f"  --ignore-unknown {shlex.quote(path)}" for path in document["unknown"])
+    yield from _expected_causes(document)
     pending = document["pending_migrations"]
     yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
     if document["effects"]:
@@ -238,10 +251,25 @@ def plan_texts(document: Document) -> Iterator[RenderableType]:
         yield "The source has no rows to copy."
         return
     yield (
-        f"{number_of(document['rows'], 'row')}; about {estimate['seconds']:,} s at "
+        f"{number_of(document['rows'], 'row')}; {about(estimate['seconds'])} at "
         f"{estimate['documents_per_second']:,} documents per second: {estimate['basis']}. A trial run into a "
         "scratch database shows how long it takes with your target."
     )
+
+
+def _expected_causes(document: Document) -> Iterator[RenderableType]:
+    """Yield what a copy would refuse or change."""
+    causes = [
+        CauseReport.model_validate({n: v for n, v in item.items() if n in CauseReport.model_fields})
+        for item in document["causes"]
+    ]
+    bounds = [(item["low"], item["high"]) for item in document["causes"]]
+    if document["sampled"] is None:
+        yield from cause_texts(causes, "--format json")
+    elif causes:
+        read = number_of(sum(document["sampled"].values()), "document")
+        yield f"In a sample of {read}; --full reads all. Between how many have a cause is 95 % sure."
+        yield from cause_texts(causes, "--format json", bounds)
 
 
 def status_texts(document: Document) -> Iterator[RenderableType]:
@@ -284,6 +312,8 @@ def _narrowed_texts(settings: Mapping[str, str]) -> Iterator[str]:
         yield f"  a part only: {described(json.loads(part))}"
     if dropped := json.loads(settings.get("ignore_unknown") or "[]"):
         yield f"  without the values at: {', '.join(dropped)}"
+    if rules := json.loads(settings.get("rules") or "[]"):
+        yield f"  under these rules: {', '.join(rules)}"
 
 
 def _lease(lease: Document | None) -> str:

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from twinstore_backfill.process.messages import LogFormat, Messages, set_messages
 from twinstore_backfill.process.secrets import REDACTOR
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 
 if TYPE_CHECKING:
     from twinstore.config import Settings
@@ -43,7 +44,7 @@ class CommonOptions:
     Attributes:
         json: whether the result is wanted as JSON.
         complete: whether the options of the command itself have been read; until then no value is final.
-        reasons: of a job file, by path of an ignored property, why it may be lost.
+        rules: of a job file, what changes on the way and what is accepted.
         field_reasons: of a job file, by path of a field that is not compared, why that is right.
         command_line_names: the names of the paths that the command line gives.
     """
@@ -57,7 +58,7 @@ class CommonOptions:
     complete: bool = False
     env_file: Path | None = None
     secrets_dir: Path | None = None
-    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    rules: JobRules = NO_RULES
     field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     command_line_names: set[str] = field(default_factory=set[str])
 
@@ -235,6 +236,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "backfill copy": (
             f"twinstore backfill copy {_FROM_TO}",
             f"twinstore backfill copy {_FROM_TO} --max-rate 500 --execute",
+            "twinstore backfill --job-file migration.toml copy --execute",
         ),
         "backfill verify": (
             f"twinstore backfill verify {_FROM_TO} --out report",

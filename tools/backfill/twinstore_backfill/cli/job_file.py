@@ -7,7 +7,7 @@
     [copy]                              # for one command
     jobs = 4
 
-    [[ignore-unknown]]                  # a decision about data, so it needs a reason
+    [[drop]]                            # a rule: a decision about data, so it needs a reason
     path = "runs.legacy"
     reason = "left by the old importer, nobody reads it"
 
@@ -30,10 +30,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from twinstore.errors import ConfigurationError
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 
-IGNORED: Final = "ignore-unknown"
 IGNORED_FIELDS: Final = "ignore-field"
 ON_FINISH: Final = "on-finish"
+REVERSE: Final = "reverse"
 # They change a store, so they are said where the command is given.
 ONLY_ON_THE_COMMAND_LINE: Final = frozenset({"execute", "delete-extra"})
 NONE: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
@@ -48,14 +49,14 @@ class JobFile:
         name: where it was read.
         options: by name of the option, without its dashes, for every command that has it.
         commands: the same for one command each; one of a group is named with a blank: quarantine retry.
-        reasons: by path of an ignored property, why it may be lost.
+        rules: what changes on the way, and what is accepted.
         field_reasons: by path of a field that is not compared, why that is right.
     """
 
     name: str
     options: Table = field(default_factory=dict[str, Any])
     commands: Mapping[str, Table] = field(default_factory=dict[str, Table])
-    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    rules: JobRules = NO_RULES
     field_reasons: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -66,21 +67,28 @@ def read_job_file(path: Path) -> JobFile:
         ConfigurationError: it cannot be read, is not TOML, or holds a value that no option can have.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError(f"The job file {path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"The job file {path} is not valid TOML: {error}.") from None
-    reasons, field_reasons = (
-        dict(_reasons(document.pop(name, []), name, str(path))) for name in (IGNORED, IGNORED_FIELDS)
-    )
+    if REVERSE in document:
+        raise ConfigurationError(
+            f"The job file {path}: {REVERSE} is not supported yet; rules apply from the source to the target."
+        )
+    field_reasons = dict(_reasons(document.pop(IGNORED_FIELDS, []), IGNORED_FIELDS, str(path)))
+    from twinstore_backfill.rules.reading import is_rule_table, read_rules  # it imports models
+
+    found = {name: document.pop(name) for name in list(document) if is_rule_table(name, document[name])}
+    rules = read_rules(found, text, str(path))
     tables = {name: value for name, value in document.items() if isinstance(value, dict)}
     options = {name: value for name, value in document.items() if name not in tables}
     return JobFile(
         str(path),
         _plain(options),
         {name: _plain(table) for name, table in _by_command(tables)},
-        reasons,
+        rules,
         field_reasons,
     )
 

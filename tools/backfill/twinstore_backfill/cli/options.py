@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from twinstore.config import Settings
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.progress.record import Progress
+    from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.stores import Store
     from twinstore_backfill.subset import Subset
 
@@ -122,6 +123,10 @@ IgnoreUnknown = Annotated[
         "repeatable. Without a reason in a job file the proof stays open.",
     ),
 ]
+Title = Annotated[
+    str, typer.Option("--title", help="Name of the migration, the first words of every report for people.")
+]
+
 OnFinish = Annotated[
     str | None,
     typer.Option(
@@ -132,11 +137,11 @@ OnFinish = Annotated[
 ]
 
 
-def ignored_option(context: typer.Context, texts: Sequence[str] | None) -> tuple[IgnoredPath, ...]:
-    """Return the unknown properties to drop: those of the option and those of the job file."""
-    from twinstore_backfill.ignored import ignored_paths
+def rules_option(context: typer.Context, texts: Sequence[str] | None) -> JobRules:
+    """Return the rules of the job file with the unknown properties to drop of the option."""
+    from twinstore_backfill.rules.reading import with_options
 
-    return ignored_paths(texts or (), common(context).reasons)
+    return with_options(common(context).rules, texts or ())
 
 
 def side_settings(options: CommonOptions, file: Path | None) -> Settings:
@@ -180,9 +185,9 @@ class Ignored:
     ignore_unknown: IgnoreUnknown = None
     ignore_field: IgnoreField = None
 
-    def unknown(self, context: typer.Context) -> tuple[IgnoredPath, ...]:
-        """Return the unknown properties to drop."""
-        return ignored_option(context, self.ignore_unknown)
+    def rules(self, context: typer.Context) -> JobRules:
+        """Return the rules of the job."""
+        return rules_option(context, self.ignore_unknown)
 
     def fields(self, context: typer.Context) -> tuple[IgnoredPath, ...]:
         """Return the fields that are not compared: those of the option and those of the job file."""

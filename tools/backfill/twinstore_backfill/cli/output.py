@@ -16,8 +16,8 @@ from rich.text import Text
 
 from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.streams import OutputError, emit_json, emit_text
-from twinstore_backfill.process.messages import warn
-from twinstore_backfill.report.texts import number_of, visible
+from twinstore_backfill.process.messages import message_settings, warn
+from twinstore_backfill.report.texts import between, folded_warnings, key_text, number_of, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rich.console import ConsoleOptions, RenderableType
+
+    from twinstore_backfill.report.model import CauseReport
 
 # Into a file or a pipe rich would assume 80 columns and fold keys, which would break a search for them.
 NO_WRAP_WIDTH = 100_000
@@ -77,6 +79,36 @@ def _has_long_word(text: str, width: int) -> bool:
     return any(len(word) > width for word in text.split())
 
 
+def warning_texts(warnings: Sequence[str], speed_only: int) -> Iterator[str]:
+    """Return what is shown of warnings, nothing with --quiet; reports have them in full."""
+    return iter(()) if message_settings().quiet else folded_warnings(warnings, speed_only)
+
+
+JSON_REPORT: Final = "parity-report.json"
+
+
+def cause_texts(
+    causes: Sequence[CauseReport], file: str, bounds: Sequence[tuple[int, int]] = ()
+) -> Iterator[RenderableType]:
+    """Yield why documents are not copied or not proved, with what solves it.
+
+    Args:
+        causes: the causes.
+        file: what lists all of them.
+        bounds: of causes in a sample, between how many of all documents have each.
+    """
+    if not causes:
+        return
+    counts: Sequence[object] = [between(*item) for item in bounds] or [item.documents for item in causes]
+    rows = [
+        (item.entity, count, item.kind, item.reason, key_text(item.example), Block(item.remedy))
+        for item, count in zip(causes[:MOST_CAUSES], counts, strict=False)
+    ]
+    yield table(("entity", "documents", "kind", "reason", "example", "solved by"), rows)
+    if len(causes) > MOST_CAUSES:
+        yield f"… and {number_of(len(causes) - MOST_CAUSES, 'cause')} more: see {file}."
+
+
 def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Say of each entity that no copy brings over how many rows it has."""
     for item in left_out:
@@ -97,6 +129,14 @@ COLUMN_GAPS: Final = (2, 1)
 # The last column may break a word in one row of this many; with more, it is not readable as a table.
 ROWS_PER_BROKEN_ROW: Final = 4
 MIN_COLUMN_WIDTH: Final = 20
+# As many as fit on a screen.
+MOST_CAUSES: Final = 20
+
+
+class Block(str):
+    """A text of this program in several lines, to be copied as it is."""
+
+    __slots__ = ()
 
 
 class Rows:
@@ -169,12 +209,14 @@ def _indented(text: Text) -> Padding:
 
 
 def _longest_word(text: str) -> int:
+    if isinstance(text, Block):
+        return _width(text)
     return max(map(_width, text.split()), default=0)
 
 
 def _width(text: str) -> int:
     """Return how many columns of a terminal a text takes."""
-    return Text(text).cell_len
+    return max((Text(line).cell_len for line in text.split("\n")), default=0)
 
 
 def _is_number(value: object) -> bool:
@@ -184,6 +226,8 @@ def _is_number(value: object) -> bool:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Block):
+        return Block(visible_lines(value))
     return f"{value:,}" if isinstance(value, int) else visible(str(value))
 
 

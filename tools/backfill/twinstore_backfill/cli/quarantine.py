@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -23,10 +22,10 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     TargetSide,
-    ignored_option,
     instant_option,
+    rules_option,
 )
-from twinstore_backfill.cli.output import emit, table
+from twinstore_backfill.cli.output import cause_texts, emit
 from twinstore_backfill.cli.verify import KeyOption, ShowValues
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.files import wrap_write_errors, write_lines
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from twinstore.ledger import CopyJob
     from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.report.model import CauseReport
     from twinstore_backfill.stores import Store
 
 
@@ -68,33 +68,35 @@ def list_(
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Count the documents by entity and reason, and name the first ones; their content is not shown."""
-    from twinstore_backfill.copy.quarantine import quarantined
+    from twinstore_backfill.copy.quarantine import count_line, quarantined
+    from twinstore_backfill.reasons import Reasons
 
-    reasons: Counter[tuple[str, str]] = Counter()
+    reasons = Reasons()
     first: list[Entry] = []
     with opened(side, job) as (store, found):
         for entry in quarantined(store.ledger, found, content=False):
             if entity and entry["entity"] not in entity:
                 continue
-            reasons[str(entry["entity"]), str(entry["reason"])] += 1
+            count_line(reasons, entry)
             if len(first) < NAMED:
                 first.append({name: entry[name] for name in ("entity", "key", "tenant", "reason")})
-    counted = [
-        {"entity": name, "reason": reason, "documents": count}
-        for (name, reason), count in sorted(reasons.items())
-    ]
-    document = {"job": found.id, "count": reasons.total(), "reasons": counted, "shown": first}
-    emit(output, document, *_list_texts(document))
+        causes = reasons.reports(store.bulk.entities())
+    document = {
+        "job": found.id,
+        "count": sum(item.documents for item in causes),
+        "reasons": [item.model_dump(mode="json") for item in causes],
+        "shown": first,
+    }
+    emit(output, document, *_list_texts(document, causes))
 
 
-def _list_texts(document: Entry) -> Iterator[RenderableType]:
+def _list_texts(document: Entry, causes: Sequence[CauseReport]) -> Iterator[RenderableType]:
     from twinstore.catalog.tenancy import shown
 
     if not document["count"]:
         yield "The quarantine is empty."
         return
-    rows = [(item["entity"], item["documents"], item["reason"]) for item in document["reasons"]]
-    yield table(("entity", "documents", "reason"), rows)
+    yield from cause_texts(causes, "--format json")
     for item in document["shown"]:
         yield f"{item['entity']} {_key_text(item['key'])}, tenant {shown(item['tenant'])}: {item['reason']}"
     more = document["count"] - len(document["shown"])
@@ -161,7 +163,7 @@ def export(
         entries = quarantined(store.ledger, found, content=False)
         count = sum(1 for entry in entries if not entity or entry["entity"] in entity)
         with wrap_write_errors(out):
-            write_lines(out, quarantine_lines(store.ledger, found, [], entity or ()))
+            write_lines(out, quarantine_lines(store.ledger, found, entities=entity or ()))
     emit(output, {"job": found.id, "documents": count, "file": str(out)}, f"{count:,} written to {out}.")
 
 
@@ -192,7 +194,7 @@ def retry(
             as_of=instant_option(as_of, "--as-of"),
             execute=True,
             out=out,
-            ignored=ignored_option(sides.context, ignore_unknown),
+            rules=rules_option(sides.context, ignore_unknown),
             subset=rows.subset,
             retry_quarantine=True,
         )
@@ -228,5 +230,7 @@ def _as_list(key: object) -> object:
     return list(key) if isinstance(key, tuple) else key
 
 
-def _key_text(key: Sequence[object] | None) -> str:
+def _key_text(key: Sequence[object] | str | None) -> str:
+    if isinstance(key, str):
+        return key
     return "(no usable key)" if key is None else "/".join(map(str, key))

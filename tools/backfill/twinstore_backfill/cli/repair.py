@@ -72,7 +72,7 @@ def _options(module: str, sides: Sides, differences: DifferencesOptions, ignored
         entities=differences.entity or (),
         as_of=instant_option(differences.as_of, "--as-of"),
         switch=switch_of(sides.common.settings(), module),
-        ignored=ignored.unknown(sides.context),
+        rules=ignored.rules(sides.context),
         ignored_fields=ignored.fields(sides.context),
     )
 
@@ -124,10 +124,11 @@ def repair(
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
-    from twinstore_backfill.ignored import check_ignored, check_ignored_fields
+    from twinstore_backfill.ignored import check_ignored_fields
     from twinstore_backfill.repair.engine import Repair, read_reported_rows, require_same_stores
     from twinstore_backfill.report.writing import report_directory, reports_in
     from twinstore_backfill.retention import resolve_as_of
+    from twinstore_backfill.rules.checking import check_rules
     from twinstore_backfill.stores import prepare_target, refuse_same_store, select_entities
     from twinstore_backfill.verify.engine import run_verify
 
@@ -139,7 +140,7 @@ def repair(
         with sides.opened(name) as (left, right), progress_output.progress() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
-            check_ignored(options.ignored, left.bulk.entities())
+            check_rules(options.rules, left.bulk.entities())
             check_ignored_fields(options.ignored_fields, left.bulk.entities())
             with read_reported_rows(differences.given, select_entities(left.bulk, ())) as rows:
                 require_same_stores(differences.given, left, right)
@@ -148,7 +149,7 @@ def repair(
                 else:
                     prepare_target(right)
                     instant = resolve_as_of(left.bulk, options.as_of)
-                    done = Repair(left, right, instant, stop, options.ignored).run(
+                    done = Repair(left, right, instant, stop, options.rules).run(
                         entities, rows, remove=delete_extra
                     )
                     with reports_in(differences.out) as write:

@@ -16,7 +16,7 @@ from twinstore_backfill.cli.options import (
     OnlyEntities,
     OutputOptions,
     Sides,
-    ignored_option,
+    rules_option,
     side_settings,
 )
 from twinstore_backfill.cli.output import emit, table
@@ -76,7 +76,7 @@ def selftest(
             seed=seed,
             thorough=thorough,
             entities=tuple(entities or ()),
-            ignored=ignored_option(sides.context, ignore_unknown),
+            rules=rules_option(sides.context, ignore_unknown),
         )
         check_drivers(name, (sides.source, sides.target))
         progress_output = shown.progress_output("selftest")

@@ -20,6 +20,7 @@ from twinstore_backfill.cli.options import (
     OutputOptions,
     RowOptions,
     Sides,
+    Title,
     drivers,
     instant_option,
     side_settings,
@@ -34,6 +35,14 @@ RequireReady = Annotated[
     typer.Option(
         "--require-cutover-ready",
         help="Exit with 3 instead of 0 unless it is safe to cut over now.",
+    ),
+]
+
+RequireNoExceptions = Annotated[
+    bool,
+    typer.Option(
+        "--require-no-exceptions",
+        help="Exit with 3 instead of 0 if the verdict rests on anything that the job file accepts.",
     ),
 ]
 
@@ -107,10 +116,12 @@ def verify(
     reason: Annotated[str | None, typer.Option("--reason", help="Why a clean start is acceptable.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
     require_cutover_ready: RequireReady = False,
+    require_no_exceptions: RequireNoExceptions = False,
     groups: GroupsFile = None,
     benchmark: Benchmark = False,
     max_ratio: MaxRatio = None,
     ignored: Ignored,
+    title: Title = "",
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
@@ -123,13 +134,15 @@ def verify(
         source_name,
         switch_of,
     )
-    from twinstore_backfill.report.writing import report_directory
+    from twinstore_backfill.report.trend import earlier_report, with_trend
+    from twinstore_backfill.report.writing import REPORT_FILES, report_directory
     from twinstore_backfill.stores import open_store
     from twinstore_backfill.verify.checks import read_groups
     from twinstore_backfill.verify.engine import run_start_clean
     from twinstore_backfill.verify.options import VerifyOptions
 
     # From here on, so that the files of --out agree with the exit code at every moment.
+    earlier = None if out is None else earlier_report(out / REPORT_FILES[0])
     with report_directory(out), stop_on_signals() as stop:
         on_finish(finish, out)
         approval = approval_option(reason, approved_by, start_clean=start_clean)
@@ -147,12 +160,14 @@ def verify(
             approval=approval,
             switch=switch_of(sides.common.settings(), name),
             require_ready=require_cutover_ready,
+            require_no_exceptions=require_no_exceptions,
             benchmark=benchmark,
             max_ratio=max_ratio,
             groups=read_groups(groups, name) if groups is not None else {},
-            ignored=ignored.unknown(sides.context),
+            rules=ignored.rules(sides.context),
             ignored_fields=ignored.fields(sides.context),
             subset=rows.subset,
+            title=title,
         )
         if approval is not None:
             with open_store(name, sides.target, side_settings(sides.common, sides.target_config)) as store:
@@ -161,7 +176,7 @@ def verify(
             require_source(sides.source)
             progress_output = shown.progress_output("verify")
             report = run_and_write(sides.opened(name), options, out, stop, progress_output)
-        conclude(report, out, shown.output)
+        conclude(with_trend(report, earlier), out, shown.output)
     raise typer.Exit(report.exit_code)
 
 
@@ -186,8 +201,9 @@ def diff(
 ) -> None:
     """Compare one row as a verification does, and show where it differs. Shows values on request only."""
     from twinstore_backfill.cli.verifying import CODES, key_option, row_document, row_texts
-    from twinstore_backfill.ignored import check_ignored, check_ignored_fields, of_entity
+    from twinstore_backfill.ignored import check_ignored_fields, of_entity
     from twinstore_backfill.retention import resolve_as_of
+    from twinstore_backfill.rules.checking import check_rules
     from twinstore_backfill.stores import preflight, select_entities
     from twinstore_backfill.verify.one_row import compare_row
 
@@ -196,13 +212,13 @@ def diff(
     with sides.opened(name) as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = resolve_as_of(left.bulk, requested_as_of)
-        unknown = ignored.unknown(sides.context)
-        check_ignored(unknown, left.bulk.entities())
+        rules = ignored.rules(sides.context)
+        check_rules(rules, left.bulk.entities())
         row = key_option(chosen, key)
         fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())
-        ignoring = of_entity(unknown, chosen), of_entity(fields, chosen)
-        found = preflight(partial(compare_row, left, right, chosen, row, instant, *ignoring))
+        how = rules, of_entity(fields, chosen)
+        found = preflight(partial(compare_row, left, right, chosen, row, instant, *how))
     emit(output, row_document(found, show_values=show_values), *row_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))
 

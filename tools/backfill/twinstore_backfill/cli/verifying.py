@@ -21,19 +21,26 @@ from twinstore_backfill.cli.options import (
     ProgressOutput,
 )
 from twinstore_backfill.cli.output import (
+    JSON_REPORT,
+    cause_texts,
     emit,
     table,
     toned,
+    warning_texts,
 )
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
+    EXCEPTION_COLUMNS,
+    EXCEPTIONS,
     IGNORED_FIELD,
     LONGEST_SENTENCE,
     NO_SOURCE,
     SPEED_COLUMNS,
     clipped,
+    exception_rows,
+    exceptions_text,
     expired_rows,
     expired_text,
     headline,
@@ -123,9 +130,10 @@ def switch_of(settings: Settings, module: str) -> str | None:
 
 def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
     """Return what a terminal shows of a report: the verdict first, and what to do last."""
-    yield toned(f"{report.verdict}: {_sentence(_result(report))}", report.verdict)
-    yield from (f"- {_sentence(reason)}" for reason in report.reasons)
-    yield from (f"Warning: {_sentence(text)}" for text in report.warnings)
+    title = f" ({clipped(report.title)})" if report.title else ""
+    yield toned(f"{report.verdict}{title}: {_sentence(_result(report))}", report.verdict)
+    yield from _decisions(report)
+    yield from cause_texts(report.open_causes, JSON_REPORT)
     yield from _entities(report)
     checks = [
         (clipped(check.id), clipped(check.title), check.result, _sentence(check.summary))
@@ -138,6 +146,7 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
     yield from (f"{_sentence(text)}." for text in left_out_texts(report))
     if report.subset is not None:
         yield f"Only a part was compared: {clipped(described(report.subset.model_dump()))}."
+    yield from _rules(report)
     for left in report.ignored:
         if left.kind == "field":
             yield f"Not compared: {clipped(left.entity)}.{clipped(left.path)}."
@@ -156,6 +165,21 @@ def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableT
             yield f"Every finding: {out}/{DIFFERENCES}."
 
 
+def _rules(report: ParityReport) -> Iterator[str]:
+    """Say what rules changed."""
+    for rule in report.rules:
+        rows = "" if rule.rows is None else f" ({number_of(rule.rows, 'row')})"
+        yield f"Rule {clipped(rule.kind)} {clipped(rule.path)}{rows}: {_sentence(rule.reason)}"
+
+
+def _decisions(report: ParityReport) -> Iterator[RenderableType]:
+    """Yield what is accepted, what leaves the proof open, and the warnings."""
+    if rows := exception_rows(report):
+        yield table(EXCEPTION_COLUMNS, rows, f"{EXCEPTIONS}: {report.approved_exceptions:,}")
+    yield from (f"- {_sentence(reason)}" for reason in report.reasons)
+    yield from warning_texts(report.warnings, report.speed_only)
+
+
 def _sentence(text: str) -> str:
     return clipped(text, LONGEST_SENTENCE)
 
@@ -164,7 +188,12 @@ def _result(report: ParityReport) -> str:
     """Say what is wrong first; of two equal stores their number is enough."""
     if report.verdict != "PASS":
         return headline(report)
-    return f"{number_of(report.documents_equal, 'document')} equal. {expired_text(report)}".strip()
+    texts = (
+        f"{number_of(report.documents_equal, 'document')} equal.",
+        exceptions_text(report),
+        expired_text(report),
+    )
+    return " ".join(filter(None, texts))
 
 
 def _entities(report: ParityReport) -> Iterator[RenderableType]:
@@ -201,8 +230,8 @@ def _named(report: ParityReport) -> Iterator[str]:
                 yield f"… and {listed.count - NAMED:,} more {listed.kind} in {name}"
 
 
-def _key(key: Key | None) -> str:
-    if key is None:
+def _key(key: Key | str | None) -> str:
+    if key is None or isinstance(key, str):
         return key_text(key)
     return json.dumps(clipped("/".join(map(str, key))), ensure_ascii=False)
 

@@ -152,22 +152,26 @@ class Limits:
             self._quarantined += waiting
             self._check_limits()
 
-    def reopen(self, live: Iterable[RangeProgress]) -> set[int]:
+    def reopen(self, live: Iterable[RangeProgress], under: Mapping[str, Mapping[str, int]]) -> set[int]:
         """Return the numbers of the finished ranges that must be processed again.
 
-        Those are the ranges with conflicts, or with quarantined documents, when an earlier run stopped
-        because of them; those with conflicts or rows in another form if these must be overwritten now; and
-        those with quarantined documents if these must be tried again.
+        Those are the ranges that were copied under other rules; those with conflicts, or with quarantined
+        documents, when an earlier run stopped because of them; those with conflicts or rows in another form
+        if these must be overwritten now; and those with quarantined documents if these must be tried again.
+
+        Args:
+            live: the finished ranges.
+            under: by entity what the tally of a range says of the present rules.
         """
+        finished = [(item, item.tally) for item in live if item.tally is not None]
+        again = {item.number for item, tally in finished if tally.under != under[item.entity]}
         tallies = [
-            (item.number, item.tally)
-            for item in live
-            if item.tally is not None
-            and (item.tally.conflicts or item.tally.quarantined or item.tally.equivalences)
+            (item.number, tally)
+            for item, tally in finished
+            if item.number not in again and (tally.conflicts or tally.quarantined or tally.equivalences)
         ]
         conflicts = _counts((number, tally.conflicts) for number, tally in tallies)
         quarantined = _counts((number, tally.quarantined) for number, tally in tallies)
-        again: set[int] = set()
         if self._overwrite or sum(conflicts.values()) > self._max_conflicts:
             again |= conflicts.keys()
         if self._overwrite:

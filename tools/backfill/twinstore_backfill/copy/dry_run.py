@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, nullcontext
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from twinstore.bulk.port import Conflict, ImportOutcome
-from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, ScanRow
-from twinstore.models import json_text
 from twinstore_backfill.copy.control import RateLimiter
-from twinstore_backfill.copy.held_alike import settle_conflicts
-from twinstore_backfill.copy.quarantine import SHOWN, LineSink
+from twinstore_backfill.copy.duplicates import UniqueValues
+from twinstore_backfill.copy.held_alike import EqualRows, settle_conflicts
+from twinstore_backfill.copy.quarantine import ExportedLines, JsonLine, LineSink, line_of
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
+from twinstore_backfill.process.files import line_writer
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.retention import expiry_test
 from twinstore_backfill.stores import is_migrated, left_out_counts, refuse_undescribed
-from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from twinstore.bulk.port import BulkView, OnConflict, Record
+    from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
     from twinstore_backfill.copy.options import CopyOptions
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
 
 
-def content_of(record: Record) -> bytes:
-    """Return the content that a scan of the target would show for a record once it is written."""
-    model = record.model
-    return json_text.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
+# With --out: the rows of the source that have a unique value of another one.
+DUPLICATES: Final = "duplicates.ndjson"
 
 
 class DryWriter:
@@ -45,7 +43,7 @@ class DryWriter:
 
     def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
         self._entity = entity
-        self._expectation = RowExpectation(entity)
+        self._equal = EqualRows(entity)
         self._target = target
         # As the writers of all drivers: what is only ever appended is not overwritten by a copy either.
         self._overwrite = on_conflict == "overwrite" and not entity.append_only
@@ -53,36 +51,31 @@ class DryWriter:
         self._unchanged: Counter[str] = Counter()
         self._conflicts: list[Conflict] = []
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Compare records with what the target holds."""
+    def write(self, records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+        """Compare records with what the target holds; return those to write, and those to leave."""
         stored = self._stored(records)
+        new: list[Record] = []
+        left: list[Record] = []
         for record in records:
             row = stored.get(record.key)
-            if row is not None and self._is_equal(row, record):
+            if row is not None and self._equal.holds(row, record):
                 self._unchanged[record.label] += 1
+                left.append(record)
                 continue
             if row is not None:
                 conflict = Conflict(record.key or (), record.owner, overwritten=self._overwrite)
                 self._conflicts.append(conflict)
             if row is None or self._overwrite:
                 self._written[record.label] += 1
+                new.append(record)
+            else:
+                left.append(record)
+        return new, left
 
     @property
     def outcome(self) -> ImportOutcome:
         """The outcomes so far."""
         return ImportOutcome(self._written, self._unchanged, tuple(self._conflicts))
-
-    def _is_equal(self, stored: ScanRow, record: Record) -> bool:
-        """Whether a verification finds nothing different after the row of the target was left as it is."""
-        wanted = ScanRow(record.key, record.owner, content_of(record))
-        if stored.content == wanted.content and stored.beside == NO_ADDITIONAL_VALUES:
-            return True
-        expected = self._expectation.of_pair(wanted, stored)
-        return (
-            isinstance(expected, Expected)
-            and expected.content == stored.content
-            and additional_values_match(expected, stored)
-        )
 
     def _stored(self, records: Sequence[Record]) -> dict[object, ScanRow]:
         if self._target is None:
@@ -92,25 +85,22 @@ class DryWriter:
 
 
 class FirstLines(LineSink):
-    """Keeps the first lines of each kind for the report."""
+    """Keeps the first lines of each kind for the report, and counts the reasons of all."""
 
     def __init__(self) -> None:
-        self.bad: list[Mapping[str, object]] = []
-        self.conflicts: list[Mapping[str, object]] = []
+        self.kept = ExportedLines()
 
     @override
     def quarantine(self, entry: dict[str, object], original: Iterable[str] | None) -> None:
-        """Keep a document that cannot be moved while there is room."""
+        """Count a document that cannot be moved."""
+        # Reports are passed on; content stays in the quarantine, which its owner alone can read.
         del original
-        if len(self.bad) < SHOWN:
-            # Reports are passed on; content stays in the quarantine, which its owner alone can read.
-            self.bad.append({**entry, "raw": None})
+        self.kept.add_quarantined(entry)
 
     @override
     def conflict(self, entry: dict[str, object]) -> None:
-        """Keep a row that the target has with other content while there is room."""
-        if len(self.conflicts) < SHOWN:
-            self.conflicts.append(entry)
+        """Count a row that the target has with other content."""
+        self.kept.add_conflict(entry)
 
 
 class DryRun:
@@ -126,6 +116,7 @@ class DryRun:
         self._compared = is_migrated(target)
         self._totals = Totals()
         self._lines = FirstLines()
+        self._write: Callable[[Iterable[bytes]], object] = list
 
     def run(self, entities: Sequence[Entity], as_of: datetime, started: datetime) -> CopyResult:
         """Read everything and compare it with the target.
@@ -135,9 +126,11 @@ class DryRun:
         """
         if self._compared:
             refuse_undescribed(self._target, entities)
+        out = self._options.out
         try:
-            for entity in entities:
-                self._entity(entity, as_of)
+            with nullcontext(list) if out is None else line_writer(out / DUPLICATES) as self._write:
+                for entity in entities:
+                    self._entity(entity, as_of)
         except StopRequestedError:
             self._stop.raise_if_interrupted("It was a dry run; nothing was written.")
             raise
@@ -150,10 +143,12 @@ class DryRun:
             totals=self._totals,
             as_of=as_of,
             started=started,
-            quarantine=self._lines.bad,
-            conflicts=self._lines.conflicts,
+            quarantine=self._lines.kept.quarantine,
+            conflicts=self._lines.kept.conflicts,
+            causes=self._lines.kept.reasons.reports(entities),
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,
+            rules=self._rows.rules,
         )
 
     def _entity(self, entity: Entity, as_of: datetime) -> None:
@@ -163,22 +158,38 @@ class DryRun:
             ranges = tuple(ranges)
             most = len(ranges) * self._options.range_size
         self._progress.start(entity.name, self._rows.count(entity, most))
-        for within in ranges:
-            self._range(entity, within, as_of)
+        with UniqueValues(entity) as uniques:
+            for within in ranges:
+                self._range(entity, within, as_of, uniques)
+            self._refuse(entity, uniques)
         self._progress.finish(entity.name)
 
-    def _range(self, entity: Entity, within: KeyRange, as_of: datetime) -> None:
+    def _refuse(self, entity: Entity, uniques: UniqueValues) -> None:
+        """Count the rows that the target would refuse, because another row of the source has their value."""
+        for key, label, reason in uniques.refused():
+            self._stop.check()
+            entry: JsonLine = {"entity": entity.name, "tenant": label, "key": key, "reason": reason}
+            self._lines.quarantine(entry, None)
+            self._totals.refuse(entity.name, label)
+            self._progress.count(entity.name, {"written": -1, "quarantined": 1})
+            self._write([line_of(entry)])
+
+    def _range(self, entity: Entity, within: KeyRange, as_of: datetime, uniques: UniqueValues) -> None:
         expired = expiry_test(entity, self._target.options, as_of)
-        reader = RangeReader(entity, expired=expired, lines=self._lines, subset=self._rows.subset)
+        reader = RangeReader(
+            entity, expired=expired, lines=self._lines, subset=self._rows.subset, rules=self._rows.rules
+        )
         with ExitStack() as stack:
-            view = stack.enter_context(self._source.bulk.view())
+            view = stack.enter_context(self._rows.port.view())
             # A target without our schema cannot be queried; then all rows would be written.
             there = stack.enter_context(self._target.bulk.view()) if self._compared else None
             writer = DryWriter(entity, there, self._options.on_conflict)
             for batch in self._rows.records(view, entity, within):
                 self._stop.check()
                 self._limiter.take(len(batch))
-                writer.write(reader.wanted(batch))
+                new, left = writer.write(reader.wanted(batch))
+                uniques.add(new, written=True)
+                uniques.add(left, written=False)
                 self._progress.advance(entity.name, len(batch))
                 del batch
             # Without a view of the target nothing conflicts.

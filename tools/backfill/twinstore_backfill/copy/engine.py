@@ -25,7 +25,13 @@ from twinstore_backfill.connection_budget import copy_needs, explain_connection_
 from twinstore_backfill.copy.control import HIGHEST_RATE, Control, Limits, RateLimiter
 from twinstore_backfill.copy.dry_run import DryRun
 from twinstore_backfill.copy.lease import ConflictRetry, LeaseKeeper, acquire, release_dead_workers, worker_id
-from twinstore_backfill.copy.options import job_id, job_settings, released_settings, with_places
+from twinstore_backfill.copy.options import (
+    dropping_settings,
+    job_id,
+    job_settings,
+    released_settings,
+    with_notes,
+)
 from twinstore_backfill.copy.processes import HelperPool, threads_of_processes
 from twinstore_backfill.copy.quarantine import ExportedLines, export_lines
 from twinstore_backfill.copy.ranges import RangeQueue, resolve_unique_moves
@@ -38,15 +44,16 @@ from twinstore_backfill.copy.report import (
     outcomes_of,
     report_document,
 )
+from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
-from twinstore_backfill.ignored import check_ignored
 from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.process.files import json_text, require_writable, write_atomic
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.retention import expiry_test, resolve_as_of
+from twinstore_backfill.rules.checking import check_rules
 from twinstore_backfill.stores import (
     inspect_source,
     is_migrated,
@@ -96,11 +103,13 @@ def run_copy(
     entities = select_entities(source.bulk, options.entities)
     # Before the target is prepared: it would be the source that is migrated.
     refuse_same_store(source.bulk, target.bulk)
-    check_ignored(options.ignored, source.bulk.entities())
+    check_rules(options.rules, source.bulk.entities())
     options.subset.check(entities)
+    preflight(partial(SourceRows, source.bulk, options))
     state = inspect_source(source)
     as_of = resolve_as_of(source.bulk, options.as_of)
-    require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
+    if not any(decides_tenant(options.rules, entity) for entity in entities):
+        require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
         if options.execute:
             prepare_target(target)
@@ -112,21 +121,18 @@ def run_copy(
         else:
             dry = DryRun(source, target, options, progress, stop)
             result = preflight(partial(dry.run, entities, as_of, started))
-    result = replace(result, warnings=state.warnings)
+    result = replace(result, warnings=state.warnings, speed_only=len(state.costs), title=options.title)
     if out is not None:
         write_atomic(out / REPORT_FILE, json_text(report_document(result)))
     return result
 
 
 def present_job_id(source: Store, target: Store, options: CopyOptions, entities: Sequence[Entity]) -> str:
-    """Return the id of the job of a copy; one that 0.1.0 began keeps its id."""
-    found = job_id(job_settings(options, source, target, entities))
-    # Only if there is no job under the new id, so that this look-up ends with the jobs of 0.1.0.
-    if target.ledger.find(found) is None:
-        earlier = job_id(released_settings(options, source, target, entities))
-        if target.ledger.find(earlier) is not None:
-            return earlier
-    return found
+    """Return the id of the job of a copy; one that an earlier version began keeps its id."""
+    # The earlier forms only if there is no job under the new id, so that these look-ups end with their jobs.
+    forms = (job_settings, released_settings, dropping_settings)
+    ids = [job_id(form(options, source, target, entities)) for form in forms]
+    return next((found for found in ids if target.ledger.find(found) is not None), ids[0])
 
 
 def known_job(target: Store, name: str) -> CopyJob:
@@ -229,7 +235,7 @@ class Copy:
         return (job if job.max_rate == rate else self._ledger.set_rate(job.id, rate)), lease
 
     def _job(self, entities: Sequence[Entity], as_of: datetime, *, begin: bool) -> CopyJob:
-        """Return the job, or create it; a job that 0.1.0 began keeps its id.
+        """Return the job, or create it; a job that an earlier version began keeps its id.
 
         A complete job begins again only on request, which needs its lease: the ranges of the last generation
         are forgotten, and the holder of the lease may still report on them.
@@ -239,7 +245,7 @@ class Copy:
         if self._options.retry_quarantine:
             return known_job(self._target, found)
         settings = job_settings(self._options, self._source, self._target, entities)
-        settings = with_places(settings, self._source.bulk, self._target.bulk)
+        settings = with_notes(settings, self._source.bulk, self._target.bulk, self._options.rules)
         stored = None if begin else self._ledger.find(found)
         return stored or self._ledger.start(found, settings, as_of)
 
@@ -283,7 +289,8 @@ class Copy:
         self._ledger.resume(lease)
         # Before ranges are handed out, so that those of a killed process need not wait for its time.
         release_dead_workers(self._ledger, lease.job_id)
-        again = self._limits.reopen(self._ledger.ranges(lease.job_id, state=RangeState.LIVE))
+        under = {entity.name: self._options.rules.under(entity) for entity in self._source.bulk.entities()}
+        again = self._limits.reopen(self._ledger.ranges(lease.job_id, state=RangeState.LIVE), under)
         failed = {item.number for item in self._ledger.ranges(lease.job_id, state=RangeState.FAILED)}
         self._ledger.reopen(lease, sorted(again | failed))
 
@@ -322,7 +329,7 @@ class Copy:
         """Write rows whose unique values moved between ranges; return whether there is more to copy."""
         if self._options.on_conflict != "overwrite":
             return False
-        sides = self._source.bulk, self._target.bulk
+        sides = self._rows.port, self._target.bulk
         moves = self._conflict_retry.run(
             f"Settling {entity.name}",
             lambda: resolve_unique_moves(*sides, self._ledger, keeper.refresh(), entity),
@@ -390,8 +397,12 @@ class Copy:
             settings=stored.settings,
             quarantine=self._exported.quarantine,
             conflicts=self._exported.conflicts,
+            causes=self._exported.reasons.reports(entities),
             failed=failed,
             left_out=left_out_counts(self._source, self._target, self._options.entities),
             subset=self._options.subset.document(entities) if self._options.subset else None,
-            fast_path=fast_path_report(context.share.packed, context.share.rows),
+            fast_path=fast_path_report(
+                context.share.packed, context.share.rows, self._rows.why_exact(entities)
+            ),
+            rules=self._rows.rules,
         )

@@ -1,26 +1,30 @@
 """Rows that both stores hold alike, in a form that no copy writes: a copy leaves them, without a conflict.
 
 The scans and rules of a verification decide, so that both count the same rows under the same equivalences.
+Nothing else of a copy asks code of the verification, which would not find the faults of what it shares.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING, Final
 
+from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, ScanRow
+from twinstore.models import json_text
 from twinstore_backfill.verify.expected import Expected, RowExpectation, additional_values_match
+from twinstore_backfill.verify.rules import verifier_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from twinstore.bulk.port import BulkView, ImportOutcome
-    from twinstore.bulk.rows import ScanRow
+    from twinstore.bulk.port import BulkPort, BulkView, ImportOutcome, Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
-    from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule, JobRules
 
 # Rows of the source in memory. Each may be as large as a document may be; a file is read once for each group.
 KEYS_AT_ONCE: Final = 10
@@ -33,11 +37,46 @@ def kinds_alike(
     target: BulkView,
     entity: Entity,
     keys: Sequence[Key],
-    ignored: Sequence[IgnoredPath] = (),
+    drops: Sequence[DropRule] = (),
 ) -> dict[Key, set[str]]:
     """Return by key what a copy would store otherwise in such a row; nothing for a real conflict."""
-    found = dict(_kinds(source, target, RowExpectation(entity, ignored), entity, keys))
+    found = dict(_kinds(source, target, RowExpectation(entity, drops), entity, keys))
     return {key: found.get(key, set()) for key in keys}
+
+
+@contextmanager
+def as_verified(source: BulkPort, view: BulkView, rules: JobRules) -> Iterator[BulkView]:
+    """Yield a view of the source as a verification sees it under the rules; without rules the given one."""
+    if not rules:
+        yield view
+        return
+    with source.with_changes(verifier_changes(rules, source.entities())).view() as verified:
+        yield verified
+
+
+class EqualRows:
+    """Which rows of a target are as a copy would store a record, by the judgement of a verification."""
+
+    def __init__(self, entity: Entity) -> None:
+        self._expectation = RowExpectation(entity)
+
+    def holds(self, stored: ScanRow, record: Record) -> bool:
+        """Whether a verification finds nothing different after the row of the target was left as it is."""
+        wanted = ScanRow(record.key, record.owner, content_of(record))
+        if stored.content == wanted.content and stored.beside == NO_ADDITIONAL_VALUES:
+            return True
+        expected = self._expectation.of_pair(wanted, stored)
+        return (
+            isinstance(expected, Expected)
+            and expected.content == stored.content
+            and additional_values_match(expected, stored)
+        )
+
+
+def content_of(record: Record) -> bytes:
+    """Return the content that a scan of the target would show for a record once it is written."""
+    model = record.model
+    return json_text.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
 
 
 def settle_conflicts(

@@ -12,6 +12,7 @@ from twinstore.access.scope import tenant_argument
 from twinstore.bulk.port import OnConflict
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
+from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from twinstore.bulk.port import BulkPort
     from twinstore.catalog.entity import Entity
-    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.stores import Store
 
 # A range is one transaction on PostgreSQL, and what an interruption throws away.
@@ -44,8 +44,9 @@ class CopyOptions:
         lease: how long a silent worker keeps others out.
         execute: write to the target; otherwise nothing is written.
         out: directory of the report, of the quarantine and of the conflicts.
-        ignored: unknown properties to drop.
+        rules: what changes on the way, and what is accepted.
         subset: copy only a part of the rows; part of the job, so that no other copy takes it for its own.
+        title: the name of the migration, for the report.
         retry_quarantine: only copy those ranges of the present job again that have quarantined documents.
     """
 
@@ -62,9 +63,10 @@ class CopyOptions:
     lease: timedelta = timedelta(seconds=30)
     execute: bool = False
     out: Path | None = None
-    ignored: tuple[IgnoredPath, ...] = ()
+    rules: JobRules = NO_RULES
     subset: Subset = EVERYTHING
     retry_quarantine: bool = False
+    title: str = ""
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""
@@ -115,6 +117,15 @@ def released_settings(
     return _settings(options, source, (source.bulk.place, target.bulk.place), entities)
 
 
+def dropping_settings(
+    options: CopyOptions, source: Store, target: Store, entities: Sequence[Entity]
+) -> Mapping[str, str]:
+    """Return the same in the form of development versions that made dropped properties a part of the job."""
+    paths = [".".join((rule.entity, *rule.path)) for rule in options.rules if isinstance(rule, DropRule)]
+    settings = job_settings(options, source, target, entities)
+    return {**settings, "ignore_unknown": json_text.dumps(sorted(paths)).decode()} if paths else settings
+
+
 def _settings(
     options: CopyOptions, source: Store, sides: tuple[str, str], entities: Sequence[Entity]
 ) -> Mapping[str, str]:
@@ -126,8 +137,6 @@ def _settings(
         # As JSON, because a tenant id may contain a comma.
         "tenants": json_text.dumps(sorted(set(options.tenants))).decode(),
     }
-    if options.ignored:
-        settings["ignore_unknown"] = json_text.dumps([item.text for item in options.ignored]).decode()
     if options.subset:
         settings["subset"] = json_text.dumps_sorted(options.subset.document(entities)).decode()
     if options.as_of is not None:
@@ -135,9 +144,14 @@ def _settings(
     return settings
 
 
-def with_places(settings: Mapping[str, str], source: BulkPort, target: BulkPort) -> Mapping[str, str]:
-    """Return the settings of a job with what people call its stores; that is not part of its id."""
-    return {**settings, "source_place": source.place, "target_place": target.place}
+def with_notes(
+    settings: Mapping[str, str], source: BulkPort, target: BulkPort, rules: JobRules
+) -> Mapping[str, str]:
+    """Return the settings of a job with what people call its stores, and its rules; neither makes its id."""
+    notes = {"source_place": source.place, "target_place": target.place}
+    if rules:
+        notes["rules"] = json_text.dumps([f"{rule.kind.value} {rule.text}" for rule in rules]).decode()
+    return {**settings, **notes}
 
 
 def job_id(settings: Mapping[str, str]) -> str:

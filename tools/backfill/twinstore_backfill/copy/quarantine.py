@@ -7,6 +7,7 @@ Both are lines of the ledger, committed with the range that they belong to. The 
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -22,14 +23,16 @@ from twinstore.ledger import ConflictLine, QuarantineLine
 from twinstore.ledger.models import key_json, key_of_json
 from twinstore.models import json_text
 from twinstore_backfill.process.files import write_lines
+from twinstore_backfill.reasons import CONFLICT, QUARANTINED, Reasons
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from twinstore.bulk.port import Conflict, Record
     from twinstore.catalog.entity import Entity
     from twinstore.ledger import Claim, CopyJob, Ledger
+    from twinstore_backfill.reasons import Example
 
 log = getLogger(__name__)
 
@@ -37,6 +40,7 @@ QUARANTINE: Final = "quarantine.ndjson"
 CONFLICTS: Final = "conflicts.ndjson"
 # A report should open in an editor; the files hold every line.
 SHOWN: Final = 100
+DIFFERS: Final = "the target holds the row with other content"
 # For each thread; a range whose rows are all bad and large would otherwise be in memory as a whole.
 SPOOL_MEMORY_BYTES: Final = 4 * 1024 * 1024
 # MongoDB takes no document beyond 16 MB, and a reader pages through the parts.
@@ -52,9 +56,13 @@ def quarantine_entry(entity: Entity, record: Record, reason: str) -> JsonLine:
     return {
         "entity": entity.name,
         "tenant": record.label,
-        "key": None if record.key is None else list(record.key),
+        "key": _stored_key(record.stored_key) if record.key is None else list(record.key),
         "reason": storable(reason),
     }
+
+
+def _stored_key(text: str | None) -> str | None:
+    return None if text is None else storable(text)
 
 
 def original_of(record: Record) -> Iterable[str] | None:
@@ -188,20 +196,23 @@ def lines_in(spool: SpooledTemporaryFile[bytes]) -> Iterator[JsonLine | str | No
 
 def sorted_starts(spool: SpooledTemporaryFile[bytes]) -> list[int]:
     """Return where the entries begin, by key; those without a key come last, as they came."""
-    found: list[tuple[bool, object, int]] = []
+    found: list[tuple[int, object, int]] = []
     start = 0
     spool.seek(0)
     for line in spool:
         if line.startswith(b"{"):
             key = cast("JsonLine", orjson.loads(line))["key"]
-            found.append((key is None, key, start))
+            # Keys of several parts are lists; what is stored in place of a key is a text.
+            found.append((0 if isinstance(key, list) else 1 if key else 2, key, start))
         start += len(line)
     return [start for _, _, start in sorted(found)]
 
 
 def with_key_as_json(entry: JsonLine) -> JsonLine:
-    """Return an entry with its key as the ledger has it."""
+    """Return an entry with its key as the ledger has it: JSON of a list, or of what is in place of a key."""
     key = entry["key"]
+    if isinstance(key, str):
+        return {**entry, "key": json.dumps(key)}
     return {**entry, "key": key_json(tuple(key) if isinstance(key, list) else None)}
 
 
@@ -240,8 +251,8 @@ def export_lines(ledger: Ledger, job: CopyJob, directory: Path) -> ExportedLines
     for name in (QUARANTINE, CONFLICTS):
         move_aside(directory / name, job.id)
     exported = ExportedLines()
-    write_lines(directory / QUARANTINE, quarantine_lines(ledger, job, exported.quarantine))
-    write_lines(directory / CONFLICTS, _conflict_lines(ledger, job, exported.conflicts))
+    write_lines(directory / QUARANTINE, quarantine_lines(ledger, job, exported.add_quarantined))
+    write_lines(directory / CONFLICTS, _conflict_lines(ledger, job, exported.add_conflict))
     return exported
 
 
@@ -267,21 +278,47 @@ def job_of_file(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ExportedLines:
-    """The first lines of both files, without the original content."""
+    """The first lines of both files, without the original content, and the reasons of all."""
 
     quarantine: list[JsonLine] = field(default_factory=list[JsonLine])
     conflicts: list[JsonLine] = field(default_factory=list[JsonLine])
+    reasons: Reasons = field(default_factory=Reasons)
+
+    def add_quarantined(self, entry: JsonLine) -> None:
+        """Count a document that could not be moved, and keep it while there is room."""
+        count_line(self.reasons, entry)
+        if len(self.quarantine) < SHOWN:
+            self.quarantine.append(entry)
+
+    def add_conflict(self, entry: JsonLine) -> None:
+        """Count a row that the target has with other content, and keep it while there is room."""
+        count_line(self.reasons, entry)
+        if len(self.conflicts) < SHOWN:
+            self.conflicts.append(entry)
+
+
+def count_line(reasons: Reasons, entry: Mapping[str, object]) -> None:
+    """Count a line of either file; a row that was overwritten needs nothing."""
+    if entry.get("overwritten"):
+        return
+    kind = QUARANTINED if "reason" in entry else CONFLICT
+    key = entry["key"]
+    example = tuple(cast("list[str | int]", key)) if isinstance(key, list) else cast("Example", key)
+    reasons.add(str(entry["entity"]), kind, str(entry.get("reason", DIFFERS)), example)
 
 
 def quarantine_lines(
-    ledger: Ledger, job: CopyJob, first: list[JsonLine], entities: Collection[str] = ()
+    ledger: Ledger,
+    job: CopyJob,
+    take: Callable[[JsonLine], object] | None = None,
+    entities: Collection[str] = (),
 ) -> Iterator[bytes]:
     """Yield the lines of the quarantine in pieces, because one line may be larger than memory should be.
 
     Args:
         ledger: where they are stored.
         job: the job whose documents are wanted.
-        first: takes the first entries, without the original content.
+        take: takes the entries, without the original content.
         entities: of which entities; empty for all.
     """
     shown, end = False, b""
@@ -296,8 +333,8 @@ def quarantine_lines(
         if not shown:
             continue
         entry, origin = _named(part), _origin(job, part.number)
-        if len(first) < SHOWN:
-            first.append({**entry, **origin})
+        if take is not None:
+            take({**entry, **origin})
         quote = b"" if part.raw is None else b'"'
         yield orjson.dumps(entry)[:-1] + b',"raw":' + quote + (_inner(part.raw) if quote else b"null")
         end = quote + b"," + orjson.dumps(origin, option=orjson.OPT_APPEND_NEWLINE)[1:]
@@ -310,10 +347,9 @@ def _inner(text: str | None) -> bytes:
     return orjson.dumps(text or "")[1:-1]
 
 
-def _conflict_lines(ledger: Ledger, job: CopyJob, first: list[JsonLine]) -> Iterator[bytes]:
+def _conflict_lines(ledger: Ledger, job: CopyJob, take: Callable[[JsonLine], object]) -> Iterator[bytes]:
     for entry in conflicts(ledger, job):
-        if len(first) < SHOWN:
-            first.append(entry)
+        take(entry)
         yield line_of(entry)
 
 
@@ -336,7 +372,7 @@ def _named(line: QuarantineLine) -> JsonLine:
     return {
         "entity": line.entity,
         "tenant": line.tenant,
-        "key": key_of_json(line.key),
+        "key": key_of_json(line.key) or (line.key and json.loads(line.key)),
         "reason": line.reason,
     }
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from twinstore.bulk.normal_form import marker_not_normal
 from twinstore.bulk.port import Record
@@ -19,12 +18,15 @@ from twinstore.fast.library import library
 from twinstore.fast.program import NoProgram, program_of
 from twinstore.fast.records import PackedBatch
 from twinstore.ledger import RangeTally
-from twinstore_backfill.copy.held_alike import kinds_alike
+from twinstore_backfill.causes import KEY_MISMATCH, REPEATED, no_key, not_normal
+from twinstore_backfill.copy.held_alike import as_verified, kinds_alike
 from twinstore_backfill.copy.quarantine import conflict_entry, original_of, quarantine_entry
-from twinstore_backfill.ignored import of_entity, top_names
-from twinstore_backfill.retention import REPEATED, is_meant, no_key
+from twinstore_backfill.copy.rules import copier_changes
+from twinstore_backfill.copy.rules.selection import check_selection, decides_tenant
+from twinstore_backfill.copy.rules.tallies import RuleTally
+from twinstore_backfill.retention import is_meant
+from twinstore_backfill.rules.model import NO_RULES, DropRule
 from twinstore_backfill.subset import EVERYTHING
-from twinstore_backfill.verify.expected import RowExpectation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,63 +38,76 @@ if TYPE_CHECKING:
     from twinstore.fast.records import BatchCounts
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.quarantine import LineSink
-    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.retention import ExpiryTest
+    from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.subset import Subset
-
-KEY_MISMATCH: Final = (
-    "it is stored under a key that does not follow from its content; correct one of them at the source"
-)
 
 
 class SourceRows:
-    """The rows of a store that a copy is about: those of the wanted tenants, or a part of them."""
+    """The rows of a store that a copy is about, after its rules: those of the wanted tenants, or a part.
+
+    Raises:
+        UnsupportedCapabilityError: the driver applies no rules.
+        ValidationError: the rules decide whose rows are read otherwise than by what is stored in them.
+    """
 
     def __init__(self, port: BulkPort, options: CopyOptions) -> None:
-        self.port = port
+        self.rules = options.rules
+        self.port = port.with_changes(copier_changes(self.rules, port.entities()))
         self.subset = options.subset
-        self._lenient_reader = LenientReader(port, options.ignored)
         self.tenants = tuple(sorted(set(options.tenants)))
         self._batch_size = options.rows_per_batch
         self._packed_size = options.rows_per_packed_batch
+        if self.tenants:
+            check_selection(self.rules, port.entities())
 
     def records(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[list[Record]]:
         """Return the records of a range in batches; with several tenants, one tenant after the other."""
-        ignored = top_names(self._lenient_reader.ignored, entity)
-        read = partial(view.packed, ignored=ignored) if ignored else view.records
-        batches: Iterator[Sequence[Record]] = chain.from_iterable(
-            read(entity, within, tenant_id=tenant, batch_size=self._batch_size)
-            for tenant in self.tenants or (None,)
+        batches = chain.from_iterable(
+            view.records(entity, within, tenant_id=tenant, batch_size=self._batch_size)
+            for tenant in self._read_tenants(entity)
         )
         # A generator would remember a batch while it reads the next.
-        return map(partial(self._decoded, entity), batches)
+        return map(partial(self._selected, entity), batches)
 
     def packed(self, view: BulkView, entity: Entity, within: KeyRange) -> Iterator[Sequence[Record]]:
         """Return the same records in batches that native code may have read."""
         if self._needs_records(entity):
             return self.records(view, entity, within)
-        ignored = top_names(self._lenient_reader.ignored, entity)
-        read = partial(view.packed, ignored=ignored) if ignored else view.packed
-        batches = chain.from_iterable(
-            read(entity, within, tenant_id=tenant, batch_size=self._packed_size)
-            for tenant in self.tenants or (None,)
+        return chain.from_iterable(
+            view.packed(entity, within, tenant_id=tenant, batch_size=self._packed_size)
+            for tenant in self._read_tenants(entity)
         )
-        return map(partial(self._lenient_reader.decode_batch, entity), batches) if ignored else batches
 
-    def _needs_records(self, entity: Entity) -> bool:
-        """Whether rows need checks beyond the content of a packed batch, or none would be packed."""
+    def _needs_records(self, entity: Entity) -> str:
+        """Return why rows need checks beyond the content of a packed batch, or none would be packed."""
         program = program_of(entity)
-        return (
-            library() is None
-            or isinstance(program, NoProgram)
-            or program.exact_retention
-            or bool(entity.local_keys)
-            or any(len(item.path) > 1 for item in of_entity(self._lenient_reader.ignored, entity))
-            or (self.subset.by_time and entity.dated is not None)
-        )
+        if library() is None:
+            return "there is no fast path"
+        if isinstance(program, NoProgram):
+            return program.reason
+        if program.exact_retention or entity.local_keys:
+            return "its description decides about each row"
+        if self._selects_later(entity):
+            return "rules decide whose rows they are"
+        return "rows are selected by their date" if self.subset.by_time and entity.dated is not None else ""
 
-    def _decoded(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
-        return self._lenient_reader.decode_leniently(entity, copyable_rows(entity, batch))
+    def why_exact(self, entities: Iterable[Entity]) -> str:
+        """Return why rows are read one by one."""
+        whole = [f"of {item.name} all: {why}" for item in entities if (why := self._needs_records(item))]
+        each = "rows that are not stored as the models write them are read one by one"
+        return "; ".join((each, *whole))
+
+    def _selects_later(self, entity: Entity) -> bool:
+        """Whether only the rules say whose rows there are, so that all are read."""
+        return bool(self.tenants) and decides_tenant(self.rules, entity)
+
+    def _read_tenants(self, entity: Entity) -> Sequence[str | None]:
+        return (None,) if self._selects_later(entity) else self.tenants or (None,)
+
+    def _selected(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
+        rows = copyable_rows(entity, batch)
+        return [row for row in rows if row.label in self.tenants] if self._selects_later(entity) else rows
 
     def kinds_alike(
         self,
@@ -107,30 +122,31 @@ class SourceRows:
         keys = [item.key for item in conflicts if not item.overwritten and item.key not in known]
         if not keys:
             return known
-        with target.view() as there:
-            ignored = of_entity(self._lenient_reader.ignored, entity)
-            return {**known, **kinds_alike(view, there, entity, keys, ignored)}
+        with as_verified(self.port, view, self.rules) as here, target.view() as there:
+            return {**known, **kinds_alike(here, there, entity, keys, self.rules.of(entity, DropRule))}
 
     def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
         """Cut an entity. For one tenant its own rows count, for several those of all."""
         # With several tenants the same ranges are read once for each, so they are cut over all rows.
-        tenant = self.tenants[0] if len(self.tenants) == 1 else None
+        tenants = self._read_tenants(entity)
+        tenant = tenants[0] if len(tenants) == 1 else None
         return self.subset.ranges(entity, self.port.cut(entity, rows, tenant_id=tenant))
 
     def counts(self, entity: Entity) -> dict[str, int]:
-        """Return the number of rows to read, by the label of their owner, as if they were all meant."""
+        """Return the number of rows to read, by the label of their stored owner, as if all were meant."""
         counts = copy_counts(self.port, entity)
-        return {label: counts[label] for label in sorted(counts) if not self.tenants or label in self.tenants}
+        known = None in self._read_tenants(entity)
+        return {label: counts[label] for label in sorted(counts) if known or label in self.tenants}
 
     def count(self, entity: Entity, most: int | None = None) -> int:
         """Return the approximate number of rows to read: with bounds between keys at most ``most``."""
-        is_whole = not self.tenants and not entity.local_keys
+        is_whole = None in self._read_tenants(entity) and not entity.local_keys
         found = self.port.estimated_count(entity) if is_whole else sum(self.counts(entity).values())
         return min(found, most) if most is not None and self.subset.by_key else found
 
     def counted(self, entity: Entity, rows: int) -> dict[str, int]:
         """Return the number of rows that are meant, by the label of their owner; a part of them is read."""
-        if not self.subset:
+        if not self.subset and not self._selects_later(entity):
             return self.counts(entity)
         found = Counter[str]()
         with self.port.view() as view:
@@ -151,8 +167,12 @@ class RangeReader:
         expired: ExpiryTest | None,
         lines: LineSink,
         subset: Subset = EVERYTHING,
+        rules: JobRules = NO_RULES,
     ) -> None:
-        """Take the entity, its retention, where the lines about single records go, and which are meant."""
+        """Take the entity, its retention, where the lines about single records go, and which are meant.
+
+        ``rules`` are those by which the records were changed, for their counts.
+        """
         self.entity = entity
         self._subset = subset
         self.read: Counter[str] = Counter()
@@ -165,6 +185,7 @@ class RangeReader:
         self._text_timestamp: Counter[str] = Counter()
         self._torn_tail: Counter[str] = Counter()
         self._ignored: Counter[str] = Counter()
+        self._rules = RuleTally(rules, entity)
         self._expired = expired
         self._lines = lines
         self._identity = tuple(entity.identity.items())
@@ -187,7 +208,9 @@ class RangeReader:
                 unwanted.append(position)
         self._follow(batch, len(batch) - 1)
         wanted = batch.without(examined.due, unwanted)
-        self._ignored += wanted.ignored(examined.read - examined.expired)
+        ignored = wanted.ignored(examined.read - examined.expired)
+        self._ignored += ignored
+        self._rules.add_dropped(ignored.total())
         return wanted
 
     def _examined(self, batch: PackedBatch) -> BatchCounts | None:
@@ -235,7 +258,8 @@ class RangeReader:
             expired=dict(self._expired_rows),
             text_timestamp=dict(self._text_timestamp),
             torn_tail=dict(self._torn_tail),
-            ignored=dict(self._ignored),
+            ignored=_without_zeros(self._ignored),
+            rules=self._rules.counts(),
             equivalences=dict(equivalences or {}),
         )
         # Before the commit: a driver that loses a record must not have its range called live.
@@ -263,7 +287,9 @@ class RangeReader:
             self._expired_rows[label] += 1
             return False
         if record.ignored:
-            self._ignored[label] += 1
+            self._rules.add_dropped(1)
+        self._ignored[label] += record.ignored or self._rules.drops(record.rules)
+        self._rules.add(record.rules)
         return True
 
     def _quarantine(self, record: Record, reason: str) -> None:
@@ -313,13 +339,6 @@ class RangeReader:
             )
 
 
-def not_normal(wire: str) -> str:
-    """Say that a stored key or tenant is not as the models write it."""
-    return (
-        f"the stored {wire} has leading or trailing whitespace or is not normalised; correct it at the source"
-    )
-
-
 def _tenant_of(record: Record) -> object:
     """Return the tenant as the model would name it; an unreadable one equals no model's."""
     if isinstance(record.owner, Tenant):
@@ -329,39 +348,3 @@ def _tenant_of(record: Record) -> object:
 
 def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
     return {label: count for label, count in counts.items() if count}
-
-
-# Records that a copy takes once the unknown properties are dropped that a user decided to lose.
-
-
-class LenientReader:
-    """Reads undecodable records a second time; ignores all others."""
-
-    def __init__(self, port: BulkPort, ignored: Sequence[IgnoredPath]) -> None:
-        self._port, self.ignored = port, ignored
-
-    def decode_leniently(self, entity: Entity, batch: Sequence[Record]) -> list[Record]:
-        """Return a batch in which what can be read without the ignored properties is read so."""
-        paths = of_entity(self.ignored, entity)
-        keys = [record.key for record in batch if record.error is not None and record.key is not None]
-        if not paths or not keys:
-            return list(batch)
-        # By the scan of a comparison: only there a document is seen property by property without its model.
-        expectation = RowExpectation(entity, paths)
-        with self._port.view() as view:
-            read = {row.key: expectation.record(row) for row in view.rows_of(entity, keys)}
-        return [_replacement(record, read.get(record.key)) if record.error else record for record in batch]
-
-    def decode_batch(self, entity: Entity, batch: Sequence[Record]) -> Sequence[Record]:
-        """Return the same of a batch that may be packed."""
-        if not isinstance(batch, PackedBatch):
-            return self.decode_leniently(entity, batch)
-        batch.replace_exact(self.decode_leniently(entity, [record for _, record in batch.exact]))
-        return batch
-
-
-def _replacement(record: Record, read: Record | None) -> Record:
-    """Return what a record is without the ignored properties, with all of its bytes for a quarantine."""
-    if read is None:
-        return record
-    return replace(read, original=record.original, text_timestamp=record.text_timestamp, ignored=True)

@@ -14,9 +14,11 @@ from pydantic import ConfigDict
 from twinstore.ledger import RangeTally
 from twinstore.ledger.ledger import MAX_DEATHS
 from twinstore.models import json_text
+from twinstore_backfill.copy.rules.tallies import counted_rules
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.report.fast_path import FastPathReport
 from twinstore_backfill.report.model import (
+    CauseReport,
     Equivalence,
     Frozen,
     LeftOut,
@@ -25,6 +27,7 @@ from twinstore_backfill.report.model import (
     SubsetReport,
     Tool,
 )
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
 
 REPORT_FILE: Final = "backfill-report.json"
 FORMAT: Final = "twinstore.backfill-report@1"
-EQUIVALENCES: Final = "equivalences"
-COUNTS: Final = tuple(item.name for item in fields(RangeTally) if item.name != EQUIVALENCES)
+# What has another label than the owner of a row.
+OTHER_COUNTS: Final = frozenset({"equivalences", "rules", "under"})
+COUNTS: Final = tuple(item.name for item in fields(RangeTally) if item.name not in OTHER_COUNTS)
 # As many as of quarantine and conflicts; after a hundred the cause is elsewhere.
 SHOWN: Final = 100
 DIED: Final = f"its worker died {MAX_DEATHS} times; the next run tries it again"
@@ -93,6 +97,23 @@ class RowCounts(Frozen):
     text_timestamp: int
     torn_tail: int
     ignored: int
+
+
+class RuleCount(Frozen):
+    """A rule of the job and the rows that it changed.
+
+    Attributes:
+        kind: its kind.
+        path: where it applies; ``*`` stands for every entity, or for every name.
+        reason: why.
+        rows: how many rows of those that were copied, or equal already, it changed. Of an entity of which
+            several properties are dropped and nothing else is changed: rows that had any of them.
+    """
+
+    kind: str
+    path: str
+    reason: str
+    rows: int
 
 
 class OfTenant(Frozen):
@@ -177,13 +198,13 @@ class QuarantinedRow(Frozen):
 
     Attributes:
         entity, tenant: its entity and tenant.
-        key: its key; ``null`` if the stored value is not a key of the entity.
+        key: its key; a text is what is stored in its place, as extended JSON, ``null`` if that is unknown.
         reason: why.
     """
 
     entity: str
     tenant: str
-    key: ReportKey | None
+    key: ReportKey | str | None
     reason: str
 
 
@@ -261,9 +282,11 @@ class CopyReport(Frozen):
         format: the format of this file.
         envelope: the values that differ between two copies of the same data.
         tool: the program.
+        title: ``--title``, the name of the migration.
         settings: the options that make two runs the same job; empty in a dry run.
         source, target: both sides.
         warnings: what does not change the result.
+        speed_only: how many of them, the last ones, only say what makes reading slow.
         as_of: the instant at which expiry was decided.
         subset: the selected part of the rows, ``null`` for all.
         state: ``stopped`` at a limit means that the next run continues.
@@ -275,8 +298,10 @@ class CopyReport(Frozen):
         totals: numbers of documents over all entities.
         entities: numbers by entity and tenant, in copy order.
         equivalences: unchanged rows that both sides hold in a form that no copy writes, by kind.
+        rules: the rules that change rows, in the order of the job file.
         source_changes: entities of the source that changed meanwhile.
         left_out: entities that are not copied.
+        causes: why documents were not copied, counted over all of them, the most frequent first.
         failed_ranges, quarantine: what was not copied.
         conflicts: rows that the target has with other content.
         extra: rows that only the target has; absent without ``--delete-extra`` or if not ``complete``.
@@ -287,10 +312,12 @@ class CopyReport(Frozen):
     format: Literal["twinstore.backfill-report@1"]
     envelope: CopyEnvelope
     tool: Tool
+    title: str = ""
     settings: dict[str, str]
     source: SideReport
     target: SideReport
     warnings: tuple[str, ...]
+    speed_only: int = 0
     as_of: str
     subset: SubsetReport | None
     state: Literal["complete", "stopped", "failed"]
@@ -302,8 +329,10 @@ class CopyReport(Frozen):
     totals: RowCounts
     entities: tuple[EntityCounts, ...]
     equivalences: tuple[Equivalence, ...] = ()
+    rules: tuple[RuleCount, ...] = ()
     source_changes: tuple[SourceChange, ...] = ()
     left_out: tuple[LeftOut, ...]
+    causes: tuple[CauseReport, ...] = ()
     failed_ranges: FailedRangeList
     quarantine: QuarantineList
     conflicts: ConflictList
@@ -350,14 +379,20 @@ class Totals:
     def __init__(self) -> None:
         self._counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         self.equivalences = Counter[str]()
+        self.rules = Counter[str]()
 
     def add(self, entity: str, tally: RangeTally) -> None:
         """Add the tally of a range."""
         self.equivalences.update(tally.equivalences)
+        self.rules.update(tally.rules)
         for name in COUNTS:
             counts: Mapping[str, int] = getattr(tally, name)
             for tenant, count in counts.items():
                 self._counts[entity][tenant][name] += count
+
+    def refuse(self, entity: str, tenant: str) -> None:
+        """Count a row as quarantined that was counted as written."""
+        self._counts[entity][tenant].update(written=-1, quarantined=1)
 
     def of(self, entity: str) -> Counter[str]:
         """Return the counts of an entity over all tenants."""
@@ -425,6 +460,8 @@ class CopyResult:
     stopped: str = ""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: Sequence[str] = ()
+    speed_only: int = 0
+    title: str = ""
     quarantine: Sequence[Mapping[str, object]] = ()
     conflicts: Sequence[Mapping[str, object]] = ()
     failed: FailedRanges = field(default_factory=lambda: FailedRanges({}))
@@ -432,7 +469,9 @@ class CopyResult:
     source_changes: Sequence[Mapping[str, object]] = ()
     # The selection, if it was a part of the rows.
     subset: Mapping[str, object] | None = None
+    causes: Sequence[CauseReport] = ()
     fast_path: FastPathReport | None = None
+    rules: JobRules = NO_RULES
 
     @property
     def exit(self) -> Exit:
@@ -475,10 +514,12 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "format": FORMAT,
         "envelope": _envelope(result),
         "tool": tool_identity(),
+        "title": result.title,
         "settings": dict(result.settings),
         "source": result.source.described(),
         "target": result.target.described(),
         "warnings": list(result.warnings),
+        "speed_only": result.speed_only,
         "as_of": json_text.format_timestamp(result.as_of),
         "subset": result.subset,
         "state": result.state,
@@ -492,8 +533,10 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "equivalences": [
             {"name": name, "documents": count} for name, count in sorted(result.totals.equivalences.items())
         ],
+        "rules": counted_rules(result.rules, result.totals.rules),
         "source_changes": list(result.source_changes),
         "left_out": list(result.left_out),
+        "causes": [item.model_dump() for item in result.causes],
         "failed_ranges": {"count": result.failed.count, "shown": result.failed.shown},
         "quarantine": {"count": totals["quarantined"], "shown": _first(result.quarantine)},
         "conflicts": {"count": totals["conflicts"], "shown": _first(result.conflicts)},

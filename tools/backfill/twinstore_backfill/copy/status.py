@@ -1,163 +1,25 @@
-"""The plan of a copy, and its progress."""
+"""The progress of copies."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from itertools import islice
-from time import monotonic
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING
 
-from twinstore.bulk.rows import MARK
-from twinstore.catalog.keys import KeyRange
 from twinstore.ledger import RangeState
-from twinstore.migrations.migration import MigrationState
 from twinstore.models import json_text
-from twinstore_backfill.copy.options import job_id, job_settings
 from twinstore_backfill.copy.quarantine import export_lines
-from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.report import FailedRanges, Totals
-from twinstore_backfill.ignored import ID, check_ignored, top_names
-from twinstore_backfill.outcome import UnknownJobError, effect_document
-from twinstore_backfill.retention import resolve_as_of
+from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.stores import (
     has_ledger,
-    initializers_of,
-    inspect_source,
-    is_migrated,
-    left_out_counts,
-    preflight,
-    refuse_same_store,
-    require_tenants,
-    select_entities,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from twinstore.bulk.rows import ScanRow
-    from twinstore.catalog.entity import Entity
     from twinstore.ledger import CopyJob, Ledger
-    from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.stores import Store
-
-# Enough to distinguish minutes from hours without making the plan slow.
-SAMPLE: Final = 2000
-# The rate of a copy as a share of the rate of reading alone: rough, as the plan is.
-SHARE_OF_READING: Final = 0.4
-# Rows of each entity, and names, so that documents with names like keys do not fill the screen.
-SAMPLE_OF_NAMES: Final = 500
-MOST_NAMES: Final = 20
-BASIS: Final = (
-    f"{SHARE_OF_READING:.0%} of the rate at which up to {SAMPLE:,} documents were read and decoded just now, "
-    "because a copy also writes"
-)
-
-
-def plan_document(source: Store, target: Store, options: CopyOptions) -> dict[str, object]:
-    """Return what a copy would do; reads both sides and writes nothing.
-
-    Raises:
-        ValidationError: an unknown entity, source and target are the same store, or ``as_of`` has not come.
-        PreflightError: the source has nothing, or cannot be read in full.
-    """
-    entities = select_entities(source.bulk, options.entities)
-    refuse_same_store(source.bulk, target.bulk)
-    check_ignored(options.ignored, source.bulk.entities())
-    options.subset.check(entities)
-    state = inspect_source(source)
-    resolve_as_of(source.bulk, options.as_of)
-    migrated = is_migrated(target)
-    require_tenants((source, target) if migrated else (source,), options.tenants)
-    planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
-    rows = sum(item["rows"] for item in planned)
-    rate = _reading_rate(source, entities) * SHARE_OF_READING
-    initializers = initializers_of(target)
-    statuses = [status for initializer in initializers for status in initializer.status()]
-    effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
-    settings = job_settings(options, source, target, entities)
-    return {
-        "job": job_id(settings),
-        "settings": dict(settings),
-        "subset": options.subset.document(entities) if options.subset else None,
-        "source": source.described(),
-        "target": target.described(),
-        "pending_migrations": [item.name for item in statuses if item.state is MigrationState.PENDING],
-        "effects": [effect_document(item) for item in effects],
-        "warnings": list(state.warnings),
-        "unknown": [option for entity in entities for option in _unknown(entity, source, options)],
-        "entities": planned,
-        "left_out": left_out_counts(source, target, options.entities),
-        "rows": rows,
-        "estimate": {
-            "documents_per_second": round(rate),
-            "seconds": round(rows / rate, 1) if rate else 0.0,
-            "basis": BASIS,
-        },
-    }
-
-
-class EntityPlan(TypedDict):
-    """One entity of a plan."""
-
-    entity: str
-    rows: int
-    tenants: dict[str, int]
-    ranges: int
-    rows_in_target: int
-
-
-def _planned(entity: Entity, source: Store, target: Store | None, options: CopyOptions) -> EntityPlan:
-    rows = SourceRows(source.bulk, options)
-    tenants = rows.counted(entity, options.range_size)
-    there = {}
-    if target is not None:
-        there = SourceRows(target.bulk, replace(options, ignored=())).counted(entity, options.range_size)
-    return {
-        "entity": entity.name,
-        "rows": sum(tenants.values()),
-        "tenants": tenants,
-        "ranges": sum(1 for _ in rows.cut(entity, options.range_size)),
-        "rows_in_target": sum(there.values()),
-    }
-
-
-def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
-    """Return unknown properties at the top of documents of a sample, as ``--ignore-unknown`` takes them."""
-    known = {ID, *entity.shapes, *top_names(options.ignored, entity)}
-    found: set[str] = set()
-    with source.bulk.view() as view:
-        for tenant in sorted(set(options.tenants)) or (None,):
-            batches = view.rows(entity, KeyRange(), tenant_id=tenant, batch_size=SAMPLE_OF_NAMES)
-            found.update(name for row in next(batches, ()) for name in _names(row) - known)
-    # A path is split at its dots, and what a terminal does not show cannot be pasted.
-    nameable = (name for name in sorted(found) if name.isprintable() and name and "." not in name)
-    return [f"{entity.name}.{name}" for name in islice(nameable, MOST_NAMES)]
-
-
-def _names(row: ScanRow) -> set[str]:
-    """Return the top-level names of a document that hold a value; a null means an absent value."""
-    content = json_text.loads(row.content)
-    document = content["doc"] if isinstance(content, dict) else None
-    if not isinstance(document, dict):
-        return set()
-    return {name for name, value in document.items() if value is not None and not name.startswith(MARK)}
-
-
-def _reading_rate(source: Store, entities: Sequence[Entity]) -> float:
-    """Return the documents per second at which the source can be read and decoded right now."""
-    started = monotonic()
-    read = 0
-    with source.bulk.view() as view:
-        for entity in entities:
-            for batch in view.records(entity, KeyRange(), batch_size=500):
-                read += len(batch)
-                if read >= SAMPLE:
-                    return read / max(monotonic() - started, 1e-6)
-    # An empty source may take no measurable time.
-    return read / max(monotonic() - started, 1e-6)
 
 
 def status_document(target: Store, only: str | None = None, out: Path | None = None) -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from logging import getLogger
 from threading import Lock
@@ -201,10 +201,14 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
         context.source.port.view() as view,
         copy_writer(context.target, entity, on_conflict=context.on_conflict, check=check) as writer,
     ):
-        reader = RangeReader(
-            entity, expired=context.expired[entity.name], lines=lines, subset=context.source.subset
-        )
         rows = context.source
+        reader = RangeReader(
+            entity,
+            expired=context.expired[entity.name],
+            lines=lines,
+            subset=rows.subset,
+            rules=rows.rules,
+        )
         read = rows.packed if isinstance(writer, AcceptsPacked) else rows.records
         for batch in read(view, entity, claim.within):
             # Before the batch is written: a range whose stop was requested here is rolled back and costs
@@ -223,7 +227,7 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         outcome = writer.flush()
         alike = rows.kinds_alike(view, context.target, entity, outcome.conflicts, alike)
-        tally = reader.tally(*settle_conflicts(outcome, alike))
+        tally = replace(reader.tally(*settle_conflicts(outcome, alike)), under=rows.rules.under(entity))
         # In the transaction of the rows: after a crash either both are there or neither is.
         ledger.store_lines(writer.access, claim, lines.quarantined(), lines.conflicts(), more=lines.stored)
         # Last of the writes: it locks the row of the range, for which others should wait no longer than a

@@ -20,11 +20,13 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from twinstore.bulk.release import copy_writer
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore_backfill.copy.dry_run import FirstLines
-from twinstore_backfill.copy.reader import LenientReader, RangeReader
+from twinstore_backfill.copy.reader import RangeReader
+from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.report.writing import DIFFERENCES
 from twinstore_backfill.retention import expiry_test
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.stores import select_entities
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.findings import FindingKind
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore_backfill.copy.options import CopyOptions
-    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import ParityReport
@@ -102,10 +103,11 @@ class Repair:
         target: Store,
         as_of: datetime,
         stop: StopSwitch,
-        ignored: Sequence[IgnoredPath] = (),
+        rules: JobRules = NO_RULES,
     ) -> None:
         self._source, self._target, self._as_of, self._stop = source, target, as_of, stop
-        self._lenient_reader = LenientReader(source.bulk, ignored)
+        changes = copier_changes(rules, source.bulk.entities())
+        self._rows = source.bulk.with_changes(changes)
         self.done = RepairResult()
 
     def run(self, entities: Sequence[Entity], rows: ReportedRows, *, remove: bool) -> RepairResult:
@@ -143,10 +145,9 @@ class Repair:
         expired = expiry_test(entity, self._target.options, self._as_of)
         reader = RangeReader(entity, expired=expired, lines=lines)
         with ExitStack() as stack:
-            view = stack.enter_context(self._source.bulk.view())
+            view = stack.enter_context(self._rows.view())
             # In order, so that a second row of one key is seen as one.
             records = sorted(view.records_of(entity, keys), key=_key_of)
-            records = self._lenient_reader.decode_leniently(entity, records)
             writer = stack.enter_context(copy_writer(self._target.bulk, entity, on_conflict="overwrite"))
             wanted = reader.wanted(records)
             if entity.append_only:
@@ -160,11 +161,11 @@ class Repair:
         self.done.unchanged[name] += sum(tally.unchanged.values())
         self.done.refused[name] += sum(tally.quarantined.values())
         self.done.absent[name] += len(keys) - len(records) + sum(tally.expired.values())
-        self.done.reasons += [f"{name} {line['key']}: {line['reason']}" for line in lines.bad]
+        self.done.reasons += [f"{name} {line['key']}: {line['reason']}" for line in lines.kept.quarantine]
 
     def _remove(self, entity: Entity, keys: Sequence[Key]) -> None:
         self._stop.raise_if_interrupted("Rows that were repaired stay repaired; run the same command again.")
-        with self._source.bulk.view() as view:
+        with self._rows.view() as view:
             # Judged again: the list may be older than the row.
             there = {row.key for row in view.rows_of(entity, keys)}
         with self._target.bulk.writer(entity) as writer:
@@ -231,7 +232,7 @@ def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
         entities=options.entities,
         tenants=options.tenants,
         as_of=as_of,
-        ignored=options.ignored,
+        rules=options.rules,
         subset=options.subset,
     )
     entities = select_entities(source.bulk, options.entities)
@@ -327,10 +328,8 @@ def is_nameable(entity: Entity, key: tuple[object, ...]) -> bool:
 
 
 def _as_key(key: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  # as JSON has it
-    """Return a key as a finding lists it; a text is not a key, although its letters could be parts."""
-    if isinstance(key, str):
-        raise TypeError
-    return None if key is None else tuple(key)
+    """Return a key as a finding lists it; a text is what a store holds in place of a key."""
+    return None if key is None or isinstance(key, str) else tuple(key)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from twinstore.fast.library import fast_path
 
 TENTHS: Final = 1000
+FEW: Final = 0.9
 
 
 class FastPathReport(BaseModel):
@@ -16,7 +17,7 @@ class FastPathReport(BaseModel):
 
     Attributes:
         state: whether the library was used.
-        reason: why it was off.
+        reason: why it was off, or why it read less than nine tenths of the rows.
         rows: rows that it packed (copy) or proved by digests (verification).
         of: all rows that were read.
     """
@@ -33,18 +34,22 @@ class FastPathReport(BaseModel):
             return f"fast path: off ({self.reason})"
         if not self.of:
             return "fast path: native, no rows were read"
-        return f"fast path: native, {share(self.rows, self.of)} of {self.of:,} row{'s' * (self.of != 1)}"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"fast path: native, {share(self.rows, self.of)} of {self.of:,} row{'s' * (self.of != 1)}{why}"
 
 
-def fast_path_report(rows: int, of: int) -> FastPathReport:
+def fast_path_report(rows: int, of: int, why_few: str = "") -> FastPathReport:
     """Return the section of a report.
 
     Args:
         rows: the number of rows on the fast path.
         of: the number of all rows that were read.
+        why_few: why rows are left to the exact way; reported if these are more than a tenth.
     """
     found = fast_path()
-    return FastPathReport(state="native" if found.is_on else "off", reason=found.reason, rows=rows, of=of)
+    if not found.is_on:
+        return FastPathReport(state="off", reason=found.reason, rows=rows, of=of)
+    return FastPathReport(state="native", reason=why_few if rows < FEW * of else "", rows=rows, of=of)
 
 
 def share(part: int, whole: int) -> str:

@@ -13,30 +13,40 @@ from typing import TYPE_CHECKING, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from twinstore_backfill.report.fast_path import share
 from twinstore_backfill.report.texts import (
+    EXCEPTION_COLUMNS,
+    EXCEPTIONS,
     KINDS,
     LONGEST_SENTENCE,
     NOT_COMPARED,
     NOT_COMPARED_NOTE,
+    RULE_COLUMNS,
+    SHARES,
     SPEED_COLUMNS,
     clipped,
     equivalence_rows,
+    exception_rows,
     expired_rows,
     facts,
     group_rows,
     headline,
+    instant_text,
     key_text,
     lists_of,
     made_text,
     more_rows,
     named_counts,
     number_of,
+    rule_rows,
+    shares_of,
     short,
     speed_rows,
     summary_rows,
     tenant_text,
     visible,
 )
+from twinstore_backfill.report.trend import trend_point
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,10 +55,10 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import Check, EntityReport, ParityReport
     from twinstore_backfill.report.texts import KindList
 
-NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS, *SPEED_COLUMNS[1:]})
+NUMBERS: Final = frozenset({"documents", "equal", "expired", *KINDS, *SHARES, *SPEED_COLUMNS[1:]})
 KEYS: Final = frozenset({"key", "source (XOR, sum)", "target (XOR, sum)", "from key", "to key"})
-NAMES: Final = frozenset({"tenant", "group", "equivalence", "list", "skipped"})
-TEXTS: Final = frozenset({"field or place", "what was compared", "where", "entities"})
+NAMES: Final = frozenset({"kind", "path", "approved by", "tenant", "group", "equivalence", "list", "skipped"})
+TEXTS: Final = frozenset({"reason", "field or place", "what was compared", "where", "entities"})
 TONES: Final[Mapping[str, str]] = {
     "PASS": "pass",
     "FAIL": "fail",
@@ -141,6 +151,17 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """One cause of documents that are not proved."""
+
+    title: str
+    reason: str
+    example: str
+    remedy: tuple[str, ...]
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     """A part that is open or folded: the keys of one kind, or the findings of a check."""
 
@@ -189,7 +210,10 @@ def html(report: ParityReport) -> str:
         made=made_text(report),
         # Its own words, which show commands between backticks.
         next_step=report.next_step.split("`"),
-        reasons=[*report.reasons, *(f"Warning: {text}" for text in report.warnings)],
+        title=clipped(report.title) or f"Parity of {clipped(report.module)}",
+        whole=_whole(report),
+        # Where rows are open, their causes say it better.
+        reasons=() if report.open_causes else report.reasons,
         sections=list(_sections(report)),
     )
 
@@ -200,6 +224,8 @@ def html_failure(failure: Failure) -> str:
         verdict=failure.state.upper(),
         module="both sides",
         tone="fail",
+        title="Parity of both sides",
+        whole=None,
         headline=Whole(failure.message),
         made=f"Exit code {failure.exit_code}",
         next_step=[failure.next_step],
@@ -230,28 +256,94 @@ def _shown(value: object) -> object:
 
 
 def _sections(report: ParityReport) -> Iterator[Section]:
-    """Yield the sections: what was judged, what it was judged by, and what identifies it."""
+    """Yield the sections: what is open, what it was judged by, and what identifies it."""
+    yield from _first_sections(report)
     yield _checks(report)
-    if found := [_differences(item) for item in report.entities if item.counts.named]:
+    if found := [_differences(report, item) for item in report.entities if item.counts.named]:
         yield Section("What differs", found, "differences")
-    if report.entities:
-        bars = [_bar(item) for item in sorted(report.entities, key=lambda item: item.result == "pass")]
-        yield Section("Entities", bars, "bars", "Each bar is all documents of an entity.")
     if report.groups:
         yield Section("Groups", _table("Groups", ("group", "entities", "result"), group_rows(report)))
     if report.entities:
         yield _tenants(report)
+    yield from _equivalences(report)
+    if times := speed_rows(report):
+        name = "Speed of lists"
+        yield Section(name, _table(name, SPEED_COLUMNS, times), note="Milliseconds for the first page.")
+    yield Section("What was compared", facts(report), "facts")
+    if report.entities:
         yield _digests(report)
+    if rules := rule_rows(report):
+        yield Section("Rules", _table("Rules", RULE_COLUMNS, rules))
+    if report.warnings:
+        folded = Folded(number_of(len(report.warnings), "warning"), open=False, texts=report.warnings)
+        yield Section("Warnings", folded, "warnings", _of_speed(report))
+
+
+def _first_sections(report: ParityReport) -> Iterator[Section]:
+    """Yield what was decided, what is open, where, and since when."""
+    if rows := exception_rows(report):
+        yield Section(EXCEPTIONS, _table(EXCEPTIONS, EXCEPTION_COLUMNS, rows))
+    if report.open_causes:
+        yield _causes(report)
+    if report.entities:
+        bars = [_bar(item) for item in sorted(report.entities, key=lambda item: item.result == "pass")]
+        shown = [bar for bar in bars if bar.pieces or bar.result != "pass"]
+        empty = [bar.name for bar in bars if bar not in shown]
+        note = "Each bar is all documents of an entity."
+        yield Section("Entities", (shown, ", ".join(empty), len(empty)), "bars", note)
+    if report.envelope.trend:
+        yield _trend(report)
+
+
+def _equivalences(report: ParityReport) -> Iterator[Section]:
     if rows := equivalence_rows(report, ignored=False):
         name = "Equal after normalisation"
         yield Section(name, _table(name, ("equivalence", "documents"), rows))
     if rows := equivalence_rows(report, ignored=True):
         table = _table(NOT_COMPARED, ("skipped", "documents"), rows)
         yield Section(NOT_COMPARED, table, note=NOT_COMPARED_NOTE)
-    if times := speed_rows(report):
-        name = "Speed of lists"
-        yield Section(name, _table(name, SPEED_COLUMNS, times), note="Milliseconds for the first page.")
-    yield Section("What was compared", facts(report), "facts")
+
+
+def _of_speed(report: ParityReport) -> str:
+    return f"{report.speed_only:,} of them only say what makes reading slow." if report.speed_only else ""
+
+
+def _whole(report: ParityReport) -> Bar | None:
+    """Return the bar of all documents: proved, approved, open, refused; nothing where there are none."""
+    counts = shares_of(report)
+    total = sum(counts.values())
+    if not total:
+        return None
+    parts = [(kind, count, f"{share(count, total)} {kind} ({count:,})") for kind, count in counts.items()]
+    return Bar("all documents", report.verdict, *_pieces(parts, total))
+
+
+def _causes(report: ParityReport) -> Section:
+    """Return the causes, the most frequent ones open, each with what solves it."""
+    causes = report.open_causes
+    largest = max(item.documents for item in causes)
+    items = [
+        Cause(
+            title=f"{number_of(item.documents, 'document')} of {item.entity} {item.kind}",
+            reason=item.reason,
+            example=key_text(item.example),
+            remedy=tuple(item.remedy.splitlines()),
+            width=max(BAR * item.documents // largest, MIN_PIECE_WIDTH),
+        )
+        for item in causes[:MANY]
+    ]
+    note = "By size. Put a rule into the job file and copy again; a command is run as it is."
+    return Section("Causes", (items[:FEW], items[FEW:]), "causes", note)
+
+
+def _trend(report: ParityReport) -> Section:
+    """Return how much was open in earlier reports of this directory, the latest first."""
+    rows = [
+        (instant_text(item.generated_at), item.verdict, *(f"{number:,}" for number in item.counts))
+        for item in (*report.envelope.trend, trend_point(report))
+    ]
+    table = _table("Trend", ("made", "verdict", *SHARES), rows[::-1])
+    return Section("Trend", table, note="Of the reports that were in this directory before.")
 
 
 def _table(name: str, columns: Iterable[str], rows: Sequence[Sequence[str]], more: str = "") -> Table:
@@ -270,6 +362,15 @@ def _checks(report: ParityReport) -> Section:
         for check in report.checks
         if check.findings
     )
+    found += tuple(
+        Folded(
+            f"{_check_name(check)}: {number_of(len(check.by_rows), 'list')} compared with rows of the target",
+            open=False,
+            texts=check.by_rows,
+        )
+        for check in report.checks
+        if check.by_rows
+    )
     content = _table("Checks", ("check", "result", "what was compared"), rows)
     return Section("Checks", content, "checks", found=found)
 
@@ -284,19 +385,25 @@ def _more(count: int, shown: Sequence[object]) -> str:
 
 def _bar(entity: EntityReport) -> Bar:
     numbers: dict[str, int] = entity.counts.model_dump(include={"equal", *KINDS})
-    parts = [(kind, numbers[kind]) for kind in ("equal", *KINDS) if numbers[kind]]
-    whole = sum(count for _, count in parts)
+    parts = [(kind, numbers[kind], f"{numbers[kind]:,} {kind}") for kind in ("equal", *KINDS)]
+    return Bar(entity.entity, entity.result, *_pieces(parts, sum(count for _, count, _ in parts)))
+
+
+def _pieces(parts: Iterable[tuple[str, int, str]], whole: int) -> tuple[tuple[Piece, ...], int]:
+    """Return the pieces of a bar and its width."""
     pieces: list[Piece] = []
     left = 0
-    for kind, count in parts:
+    for kind, count, text in parts:
+        if not count:
+            continue
         width = max(BAR * count // whole, MIN_PIECE_WIDTH)
-        pieces.append(Piece(kind, f"{count:,} {kind}", left, width))
+        pieces.append(Piece(kind, text, left, width))
         left += width
-    return Bar(entity.entity, entity.result, tuple(pieces), left or BAR)
+    return tuple(pieces), left or BAR
 
 
-def _differences(entity: EntityReport) -> Differences:
-    rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(entity)]
+def _differences(report: ParityReport, entity: EntityReport) -> Differences:
+    rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(report, entity)]
     lists = list(lists_of(entity))
     shown = sum(len(listed.rows) for listed in lists) <= FEW
     summary = _table(f"Differences in {entity.entity}", ("kind", "field or place", "documents"), rows)

@@ -7,13 +7,15 @@ from xml.etree import ElementTree as ET
 
 from twinstore_backfill.report.texts import (
     ALL_ROWS,
+    EXCEPTIONS,
+    exception_rows,
+    exceptions_text,
     facts,
     headline,
     lists_of,
     named_counts,
     proved_text,
     summary_rows,
-    tenant_result,
     tenant_text,
     xml_text,
 )
@@ -29,14 +31,17 @@ def junit(report: ParityReport) -> bytes:
     name = xml_text(f"twinstore parity {report.module}: {report.verdict}")
     root = ET.Element("testsuites", name=name)
     for entity in report.entities:
-        _suite(root, f"{report.module}.{entity.entity}", _entity_cases(report.module, entity))
+        _suite(root, f"{report.module}.{entity.entity}", _entity_cases(report, entity))
     cases = [_check_case(report.module, check) for check in report.checks]
     if report.cutover_ready_required:
         cases.append(_ready_case(report))
+    if report.no_exceptions_required:
+        cases.append(_exceptions_case(report))
     _suite(root, f"{report.module}.checks", cases)
     # Of the suite that is always there; the root has no place for them.
     root[-1].insert(0, _properties(report))
-    detail = [f"{report.verdict}: {headline(report)}", *report.warnings, report.next_step]
+    accepted = [f"{EXCEPTIONS}: {', '.join(row)}" for row in exception_rows(report)]
+    detail = [f"{report.verdict}: {headline(report)}", *accepted, *report.warnings, report.next_step]
     ET.SubElement(root[-1], "system-out").text = xml_text("\n".join(detail))
     _add_totals(root)
     _add_times(root, report)
@@ -51,8 +56,13 @@ def _suite(root: ET.Element, name: str, cases: Iterable[ET.Element]) -> None:
     _count(suite)
 
 
-def _entity_cases(module: str, entity: EntityReport) -> Iterable[ET.Element]:
-    name = f"{module}.{entity.entity}"
+def _entity_cases(report: ParityReport, entity: EntityReport) -> Iterable[ET.Element]:
+    name = f"{report.module}.{entity.entity}"
+    # What many rows have in common, before the first rows.
+    common = [
+        f"all tenants: {kind}, {where}: {documents:,}"
+        for kind, where, documents in summary_rows(report, entity)
+    ]
     if not entity.tenants:
         yield _case(name, "no documents", "pass", "", [])
     lines: dict[str, list[str]] = {}
@@ -61,7 +71,7 @@ def _entity_cases(module: str, entity: EntityReport) -> Iterable[ET.Element]:
             lines.setdefault(row.owner, []).append(f"{listed.kind} {row.key}: {row.where}")
     for tenant in entity.tenants:
         yield _counts_case(name, tenant)
-        yield _content_case(name, entity, tenant, lines.get(tenant.tenant, []))
+        yield _content_case(name, tenant, common, lines.get(tenant.tenant, []))
 
 
 def _counts_case(name: str, tenant: TenantReport) -> ET.Element:
@@ -73,16 +83,12 @@ def _counts_case(name: str, tenant: TenantReport) -> ET.Element:
     return _case(name, f"tenant {tenant_text(tenant.tenant)}: counts", result, message, [])
 
 
-def _content_case(name: str, entity: EntityReport, tenant: TenantReport, rows: list[str]) -> ET.Element:
-    """Return the case of the content of one tenant: what many rows have in common, then the first rows."""
-    lines = [
-        f"all tenants: {kind}, {where}: {documents:,}" for kind, where, documents in summary_rows(entity)
-    ]
+def _content_case(name: str, tenant: TenantReport, common: list[str], rows: list[str]) -> ET.Element:
     left = tenant.counts.named - len(rows)
     more = [f"… and {left:,} more: see {ALL_ROWS}."] if left > 0 else []
     label = f"tenant {tenant_text(tenant.tenant)}: content"
     message = named_counts(tenant.counts)
-    return _case(name, label, tenant_result(tenant), message, [*lines, *rows, *more])
+    return _case(name, label, tenant.counts.result, message, [*common, *rows, *more])
 
 
 def _check_case(module: str, check: Check) -> ET.Element:
@@ -99,11 +105,18 @@ def _ready_case(report: ParityReport) -> ET.Element:
     return _case(f"{report.module}.checks", "ready for cut-over", result, message, [])
 
 
+def _exceptions_case(report: ParityReport) -> ET.Element:
+    result: Result = "inconclusive" if report.approved_exceptions else "pass"
+    rows = [", ".join(row) for row in exception_rows(report)]
+    return _case(f"{report.module}.checks", "no approved exceptions", result, exceptions_text(report), rows)
+
+
 def _properties(report: ParityReport) -> ET.Element:
     """Return what was compared with what, and how: first under names for programs."""
     options = {
         "verdict": report.verdict,
         "exit_code": str(report.exit_code),
+        "approved_exceptions": str(report.approved_exceptions),
         "from": report.source.backend,
         "to": report.target.backend,
         "mode": report.mode,

@@ -6,19 +6,25 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.report.texts import (
+    EXCEPTION_COLUMNS,
+    EXCEPTIONS,
     LONGEST_SENTENCE,
     NOT_COMPARED,
     NOT_COMPARED_NOTE,
+    RULE_COLUMNS,
     SPEED_COLUMNS,
     clipped,
     equivalence_rows,
+    exception_rows,
     facts,
     group_rows,
     headline,
+    key_text,
     lists_of,
     made_text,
     more_rows,
     named_counts,
+    rule_rows,
     short,
     speed_rows,
     summary_rows,
@@ -39,6 +45,7 @@ SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~!&@]|:(?=//)|(?<=www)\.|^[-+=])"
 COMMAND: Final = re.compile(r"\\`([a-z -]+)\\`")
 # Comments on a pull request have a limit; differences.ndjson and the JSON report have every row.
 KEYS: Final = 20
+CAUSES: Final = 50
 TENANTS: Final = 200
 RIGHT: Final = {
     *SPEED_COLUMNS[1:],
@@ -70,20 +77,22 @@ def markdown_failure(failure: Failure) -> str:
 
 
 def _lines(report: ParityReport) -> Iterator[str]:
-    yield f"# {escaped(report.verdict)}: parity of {escaped(report.module)}"
+    yield f"# {escaped(report.verdict)}: {escaped(report.title) or f'parity of {escaped(report.module)}'}"
     yield ""
     yield escaped(headline(report))
     yield ""
+    if rows := exception_rows(report):
+        yield f"## {EXCEPTIONS}"
+        yield ""
+        yield from table(EXCEPTION_COLUMNS, rows)
     if report.reasons:
         yield from (f"- {escaped(reason)}" for reason in report.reasons)
         yield ""
     yield "**Next step:** " + COMMAND.sub(r"`\1`", escaped(report.next_step))
     yield ""
-    if report.warnings:
-        yield from (f"- Warning: {escaped(text)}" for text in report.warnings)
-        yield ""
     yield escaped(made_text(report))
     yield ""
+    yield from _causes(report)
     yield "## Checks"
     yield ""
     yield from table(
@@ -105,6 +114,30 @@ def _lines(report: ParityReport) -> Iterator[str]:
     yield "## What was compared"
     yield ""
     yield from table(("what", "which"), facts(report))
+    if report.warnings:
+        yield "## Warnings"
+        yield ""
+        yield from (f"- {escaped(text)}" for text in report.warnings)
+
+
+def _causes(report: ParityReport) -> Iterator[str]:
+    causes = report.open_causes
+    if not causes:
+        return
+    yield "## Causes"
+    yield ""
+    rows = [
+        (item.entity, f"{item.documents:,}", item.kind, item.reason, key_text(item.example))
+        for item in causes[:CAUSES]
+    ]
+    yield from table(("entity", "documents", "kind", "reason", "example"), rows)
+    for remedy in dict.fromkeys(item.remedy for item in causes[:CAUSES] if item.remedy):
+        # Indented, because a name of the source could end a fence.
+        yield from (f"    {visible(line)}" for line in remedy.splitlines())
+        yield ""
+    if len(causes) > CAUSES:
+        yield f"… and {len(causes) - CAUSES:,} more: see parity-report.json."
+        yield ""
 
 
 def _entities(report: ParityReport) -> Iterator[str]:
@@ -135,7 +168,7 @@ def _findings(report: ParityReport) -> Iterator[str]:
             continue
         yield f"## {escaped(entity.entity)}: {named_counts(entity.counts)}"
         yield ""
-        rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(entity)]
+        rows = [(kind, where, f"{documents:,}") for kind, where, documents in summary_rows(report, entity)]
         yield from table(("kind", "field or place", "documents"), rows)
         lists = [(listed, listed.rows[:KEYS]) for listed in lists_of(entity)]
         keys = [(listed.kind, row.key, row.tenant, row.where) for listed, first in lists for row in first]
@@ -171,6 +204,10 @@ def _digests(report: ParityReport) -> Iterator[str]:
 
 
 def _equivalences(report: ParityReport) -> Iterator[str]:
+    if rules := rule_rows(report):
+        yield "## Rules"
+        yield ""
+        yield from table(RULE_COLUMNS, rules)
     if rows := equivalence_rows(report, ignored=False):
         yield "## Equal after normalisation"
         yield ""

@@ -67,6 +67,31 @@ class RangeShares(Frozen):
     row_by_row: int = Field(default=0, ge=0)
 
 
+class TrendPoint(Frozen):
+    """The numbers of documents of an earlier report of the same directory.
+
+    Attributes:
+        generated_at: when it was made.
+        verdict: its verdict.
+        proved: equal, without approved exceptions.
+        approved: accepted with a reason.
+        open: on the target, and different or not proved.
+        refused: not copied, or not readable.
+    """
+
+    generated_at: str
+    verdict: str
+    proved: int
+    approved: int
+    open: int
+    refused: int
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """The numbers, in the order in which reports show them."""
+        return self.proved, self.approved, self.open, self.refused
+
+
 class Envelope(Frozen):
     """The only values that differ between two verifications of the same data.
 
@@ -79,6 +104,7 @@ class Envelope(Frozen):
         fast_path: share of the rows that the fast path proved; ``null`` only in reports of earlier releases.
         ranges: how the ranges of keys were compared; ``null`` unless ``mode`` is ``full``.
         without_digests: by entity, why its rows were compared one by one, without digests.
+        trend: the last 20 reports about the same that ``--out`` held before, the first one first.
     """
 
     generated_at: str
@@ -89,6 +115,7 @@ class Envelope(Frozen):
     fast_path: FastPathReport | None = None
     ranges: RangeShares | None = None
     without_digests: dict[str, str] = Field(default_factory=dict)
+    trend: tuple[TrendPoint, ...] = ()
 
 
 class Tool(Frozen):
@@ -142,6 +169,8 @@ class Check(Frozen):
         summary: the outcome in a sentence.
         count: the number of all findings.
         findings: the first 100.
+        by_rows: the first 100 lists that were compared with the rows of the target, because the source
+            answers them otherwise under rules or for approved exceptions.
     """
 
     id: str
@@ -150,6 +179,7 @@ class Check(Frozen):
     summary: str
     count: int = 0
     findings: tuple[str, ...] = ()
+    by_rows: tuple[str, ...] = ()
 
 
 class SideDigest(Frozen):
@@ -170,6 +200,7 @@ class Counts(Frozen):
 
     Attributes:
         equal: equal, documented equivalences included.
+        equal_approved: of these, equal only because an equivalence is accepted.
         missing: in the source, not in the target.
         extra: in the target, not in the source.
         different: on both sides, with different content.
@@ -177,10 +208,12 @@ class Counts(Frozen):
         unproved: equal only after a normalisation that matters, such as in a key, filter or order.
         undecodable: the same on both sides, and not readable.
         quarantined: in the source, not in the target, and cannot be copied.
+        quarantined_approved: of these, those whose cause is accepted.
         expired_source, expired_target: expired by retention, so not compared.
     """
 
     equal: int = 0
+    equal_approved: int = 0
     missing: int = 0
     extra: int = 0
     different: int = 0
@@ -188,6 +221,7 @@ class Counts(Frozen):
     unproved: int = 0
     undecodable: int = 0
     quarantined: int = 0
+    quarantined_approved: int = 0
     expired_source: int = 0
     expired_target: int = 0
 
@@ -195,6 +229,23 @@ class Counts(Frozen):
     def wrong(self) -> int:
         """How many documents are missing, extra or not as a copy stores them."""
         return self.missing + self.extra + self.different + self.stale
+
+    @property
+    def unresolved(self) -> int:
+        """How many documents keep the proof open."""
+        return self.unproved + self.quarantined - self.quarantined_approved
+
+    @property
+    def approved(self) -> int:
+        """How many documents are accepted with a reason."""
+        return self.equal_approved + self.quarantined_approved
+
+    @property
+    def result(self) -> Result:
+        """What they amount to."""
+        if self.wrong or self.undecodable:
+            return "fail"
+        return "inconclusive" if self.unresolved else "pass"
 
     @property
     def named(self) -> int:
@@ -243,14 +294,16 @@ class Named(Frozen):
     """One document.
 
     Attributes:
-        key: its key; ``null`` if the stored value is not a key of the entity.
+        key: its key; a text is what is stored in its place, as extended JSON, ``null`` if that is unknown.
         tenant: its tenant.
         reason: why it cannot be read or copied, if so.
+        cause: the same by name, as ``[[accept]]`` names it; ``null`` in reports of earlier releases.
     """
 
-    key: ReportKey | None
+    key: ReportKey | str | None
     tenant: str
     reason: str | None = None
+    cause: str | None = None
 
 
 class KeyList(Frozen):
@@ -343,6 +396,30 @@ class EntityReport(Frozen):
     fields: tuple[FieldReport, ...] = ()
 
 
+class CauseReport(Frozen):
+    """A reason for which documents of an entity are not copied or not proved, counted over all of them.
+
+    Attributes:
+        entity: its name.
+        kind: the outcome of these documents, such as ``quarantined`` or ``unproved``; ``conflict`` in a copy.
+        cause: the cause or the equivalence, as ``[[accept]]`` names it; empty for a difference.
+        reason: the reason, without stored values.
+        documents: the number of documents.
+        example: the key of one; a text is what is stored in place of a key, as extended JSON.
+        remedy: the rule of a job file, or the command, that solves it; empty if none does.
+        approved: whether a rule of the job accepts it.
+    """
+
+    entity: str
+    kind: str
+    cause: str = ""
+    reason: str
+    documents: int
+    example: ReportKey | str | None = None
+    remedy: str = ""
+    approved: bool = False
+
+
 class FindingGroup(Frozen):
     """A group of entities.
 
@@ -401,6 +478,42 @@ class IgnoredReport(Frozen):
     kind: Literal["unknown", "field"] = "unknown"
 
 
+class RuleReport(Frozen):
+    """A rule of the job that changes documents on the way.
+
+    Attributes:
+        kind: its kind, such as ``map``.
+        path: the entity and the place that it names.
+        reason: why.
+        rows: how many rows of the source it changed; ``null`` for a property at the top of documents that
+            are otherwise as they are, which is left out where they are read.
+    """
+
+    kind: str
+    path: str
+    reason: str
+    rows: int | None
+
+
+class ExceptionReport(Frozen):
+    """One ``[[accept]]`` of the job file that made a difference.
+
+    Attributes:
+        kind: the equivalence, the cause of quarantine or the finding that is accepted.
+        path: the entity, ``*`` for all, with the place in its documents.
+        rows: how many documents it accepts.
+        most: how many it may accept, ``null`` for any number.
+        reason, approved_by: why, and who decided.
+    """
+
+    kind: str
+    path: str
+    rows: int
+    most: int | None = None
+    reason: str
+    approved_by: str
+
+
 class SubsetReport(Frozen):
     """The selected part of the rows.
 
@@ -425,6 +538,7 @@ class ParityReport(Frozen):
         envelope: the values that differ between two verifications of the same data.
         tool: the program.
         module: the module.
+        title: ``--title``, the name of the migration.
         mode: ``full``, a ``sample``, a ``recheck`` of reported rows, or ``start-clean``.
         seed, sample_size: ``--seed`` and ``--sample-size`` of a sample, ``null`` otherwise.
         as_of: ``--as-of``, ``null`` if it was not given.
@@ -436,9 +550,15 @@ class ParityReport(Frozen):
         exit_code: the exit code of the command.
         cutover_ready: whether it is safe to cut over now.
         cutover_ready_required: ``--require-cutover-ready``.
+        approved_exceptions: how many documents the verdict holds for only because of ``exceptions``.
+        no_exceptions_required: ``--require-no-exceptions``.
+        exceptions: what ``[[accept]]`` of the job file accepts, as far as it made a difference.
         reasons: a sentence for each check that failed or is inconclusive.
+        causes: why documents are not proved, counted over all of them, the most frequent first.
         warnings: what does not change the verdict.
+        speed_only: how many of them, the last ones, only say what makes reading slow.
         ignored: properties that were ignored on request.
+        rules: the rules that change documents.
         next_step: what to do next.
         documents_equal: number of equal documents.
         approval: the approval of a start without the old data.
@@ -453,6 +573,7 @@ class ParityReport(Frozen):
     envelope: Envelope
     tool: Tool
     module: str
+    title: str = ""
     mode: Literal["full", "sample", "recheck", "start-clean"]
     seed: int | None
     sample_size: int | None
@@ -467,9 +588,15 @@ class ParityReport(Frozen):
     exit_code: int
     cutover_ready: bool
     cutover_ready_required: bool = False
+    approved_exceptions: int = 0
+    no_exceptions_required: bool = False
+    exceptions: tuple[ExceptionReport, ...] = ()
     reasons: tuple[str, ...]
+    causes: tuple[CauseReport, ...] = ()
     warnings: tuple[str, ...] = ()
+    speed_only: int = Field(default=0, ge=0)
     ignored: tuple[IgnoredReport, ...] = ()
+    rules: tuple[RuleReport, ...] = ()
     next_step: str
     documents_equal: int
     approval: ApprovalReport | None
@@ -479,10 +606,17 @@ class ParityReport(Frozen):
     entities: tuple[EntityReport, ...]
     left_out: tuple[LeftOut, ...] = ()
 
+    @property
+    def open_causes(self) -> tuple[CauseReport, ...]:
+        """The causes that no rule of the job accepts."""
+        return tuple(item for item in self.causes if not item.approved)
+
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         """Refuse a report whose exit code contradicts its verdict."""
-        unready = self.cutover_ready_required and not self.cutover_ready
+        unready = (self.cutover_ready_required and not self.cutover_ready) or (
+            self.no_exceptions_required and self.approved_exceptions > 0
+        )
         code = EXITS[self.verdict]
         if self.exit_code != (Exit.INCONCLUSIVE if unready and code is Exit.OK else code):
             raise ValueError(f"exit_code {self.exit_code} does not belong to the verdict {self.verdict}")
@@ -496,23 +630,25 @@ class FindingLine(Frozen):
         entity: the entity.
         kind: the outcome, as in the counts of the report.
         tenant: its tenant.
-        key: its key; ``null`` if the stored value is not a key of the entity.
+        key: its key; a text is what is stored in its place, as extended JSON, ``null`` if that is unknown.
         paths: the first 20 places that differ or were normalised, without values.
         path_count: the number of all places.
         source_digest, target_digest: digests of the expected and the stored document; ``null`` if absent,
             undecodable or quarantined.
         reason: why the document cannot be read or copied, if so.
+        cause: the same by name; absent in the lines of earlier releases.
     """
 
     entity: str
     kind: Literal["missing", "extra", "different", "stale", "unproved", "undecodable", "quarantined"]
     tenant: str
-    key: ReportKey | None
+    key: ReportKey | str | None
     paths: tuple[str, ...]
     path_count: int
     source_digest: str | None
     target_digest: str | None
     reason: str | None
+    cause: str | None = None
 
 
 def parse_report(content: bytes, name: str) -> ParityReport:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog.tenancy import shown
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
         Envelope,
         Named,
         ParityReport,
-        Result,
         SideReport,
-        TenantReport,
     )
 
 # The value of --from if a clean start has no source at all.
@@ -38,10 +37,16 @@ NAMED_ENTITIES: Final = 4
 SPEED_CHECK: Final = "B1"
 # Among equivalences: documents that differ in nothing else.
 IGNORED_FIELD: Final = "ignored_field"
+EXCEPTIONS: Final = "Approved exceptions"
+EXCEPTION_COLUMNS: Final = ("kind", "path", "documents", "reason", "approved by")
 NOT_COMPARED: Final = "Fields that were not compared"
 NOT_COMPARED_NOTE: Final = "These documents are equal but for the fields that --ignore-field names."
+# In the order of the bar.
+SHARES: Final = ("proved", "approved", "open", "refused")
 SPEED: Final = "lists take longer there than --max-ratio allows"
 SPEED_COLUMNS: Final = ("list", "source median", "source 95 %", "target median", "target 95 %")
+UNITS: Final = ((60, "minute", 3600), (3600, "hour", 86_400), (86_400, "day", inf))
+FIVES_FROM: Final = 12
 # A key may have any length; the files for programs hold it in full.
 LONGEST: Final = 160
 LONGEST_SENTENCE: Final = 600
@@ -86,7 +91,27 @@ def xml_text(text: str) -> str:
 
 def headline(report: ParityReport) -> str:
     """Return the first sentence of a report."""
-    return " ".join(filter(None, (_verdict_sentence(report), expired_text(report))))
+    return " ".join(filter(None, (_verdict_sentence(report), exceptions_text(report), expired_text(report))))
+
+
+def exceptions_text(report: ParityReport) -> str:
+    """Say on how many documents that are accepted the verdict rests; an empty text if there are none."""
+    count = report.approved_exceptions
+    return f"{number_of(count, 'approved exception')}." if count else ""
+
+
+def exception_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:
+    """Return what is accepted, with who decided it and why."""
+    return [
+        (
+            clipped(item.kind),
+            clipped(item.path),
+            f"{item.rows:,}" if item.most is None else f"{item.rows:,} of at most {item.most:,}",
+            clipped(item.reason, LONGEST_SENTENCE),
+            clipped(item.approved_by),
+        )
+        for item in report.exceptions
+    ]
 
 
 def _verdict_sentence(report: ParityReport) -> str:
@@ -134,6 +159,37 @@ def number_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def about(seconds: float) -> str:
+    """Return a duration that is only estimated, as exact as a person would say it."""
+    for unit, noun, next_unit in UNITS:
+        if seconds < unit / 2:
+            return "less than a minute"
+        count = _rounded(seconds / unit)
+        if count * unit < next_unit:
+            return f"about {number_of(count, noun)}"
+    raise OverflowError(seconds)
+
+
+def _rounded(number: float) -> int:
+    """Return a number of units: small ones as they are, larger ones in fives."""
+    return max(round(number), 1) if number < FIVES_FROM else 5 * round(number / 5)
+
+
+def between(low: int, high: int) -> str:
+    """Return bounds of a number that was estimated, with two digits each."""
+    if low == high:
+        return f"{low:,}"
+    return " to ".join(f"{float(f'{number:.1e}'):,.0f}" for number in (low, high))
+
+
+def folded_warnings(warnings: Sequence[str], speed_only: int) -> Iterator[str]:
+    """Yield what a terminal shows of warnings: those about speed, which are the last ones, as a number."""
+    others = warnings[: len(warnings) - speed_only]
+    yield from (f"Warning: {clipped(text, LONGEST_SENTENCE)}" for text in others)
+    if speed_only:
+        yield f"{number_of(speed_only, 'warning')} (speed only); --log-level info shows the cost of each."
+
+
 def _differences(report: ParityReport) -> str:
     """Return what is wrong by entity, or where no row is, which checks say so."""
     return _rows_by_entity(report, WRONG) or _failed_checks(report)
@@ -148,6 +204,8 @@ def _rows_by_entity(report: ParityReport, kinds: Sequence[str]) -> str:
 
 def _rows(entity: EntityReport, kinds: Sequence[str]) -> str:
     numbers = {kind: getattr(entity.counts, kind) for kind in kinds}
+    if "quarantined" in numbers:
+        numbers["quarantined"] -= entity.counts.quarantined_approved
     text = ", ".join(f"{count:,} {kind}" for kind, count in numbers.items() if count)
     return f"{text} in {entity.entity}" if text else ""
 
@@ -156,6 +214,17 @@ def _failed_checks(report: ParityReport) -> str:
     """Return the checks that keep the verdict from PASS."""
     named = [f"{item.id} {item.title}" for item in report.checks if item.result in {"fail", "inconclusive"}]
     return ", ".join(named)
+
+
+def shares_of(report: ParityReport) -> dict[str, int]:
+    """Return how many documents are proved, approved, open and refused."""
+    counts = [item.counts for item in report.entities]
+    return {
+        "proved": sum(item.equal - item.equal_approved for item in counts),
+        "approved": sum(item.approved for item in counts),
+        "open": sum(item.unproved + item.wrong for item in counts),
+        "refused": sum(item.quarantined - item.quarantined_approved + item.undecodable for item in counts),
+    }
 
 
 def expired_rows(report: ParityReport) -> tuple[int, int]:
@@ -191,6 +260,7 @@ def facts(report: ParityReport) -> list[tuple[str, str]]:
         ("Tenants", ", ".join(report.tenants_asked) or "all"),
         ("Switch", report.switch or "not set"),
         ("Ready for cut-over", "yes" if report.cutover_ready else "no"),
+        ("Approved exceptions", f"{report.approved_exceptions:,}"),
         ("Tool", f"{report.tool.name} {report.tool.version} ({report.tool.checksum})"),
     ]
     if report.subset is not None:
@@ -214,8 +284,8 @@ def made_text(report: ParityReport) -> str:
     """Return when, where and how fast a report was made."""
     envelope = report.envelope
     made = (
-        f"Made {_instant(envelope.generated_at)} on {clipped(envelope.host)} in {envelope.seconds:,} s; "
-        f"retention judged as of {_instant(envelope.as_of)}{_fast_path(envelope)}."
+        f"Made {instant_text(envelope.generated_at)} on {clipped(envelope.host)} in {envelope.seconds:,} s; "
+        f"retention judged as of {instant_text(envelope.as_of)}{_fast_path(envelope)}."
     )
     return f"{made} {proved_text(report)}".strip()
 
@@ -249,7 +319,7 @@ def _fast_path(envelope: Envelope) -> str:
     return "" if envelope.fast_path is None else f"; {clipped(str(envelope.fast_path))}"
 
 
-def _instant(text: str) -> str:
+def instant_text(text: str) -> str:
     """Return an instant for people, which is written in the form for programs."""
     return INSTANT.sub(r"\1 \2 UTC", clipped(text))
 
@@ -288,8 +358,10 @@ def _mode(report: ParityReport) -> str:
     return named.get(report.mode, report.mode)
 
 
-def key_text(key: Key | None) -> str:
-    """Return a key for people."""
+def key_text(key: Key | str | None) -> str:
+    """Return a key for people; a text is what is stored in its place."""
+    if isinstance(key, str):
+        return clipped(key)
     return clipped(" / ".join(map(str, key))) if key is not None else "(no usable key)"
 
 
@@ -317,6 +389,17 @@ def equivalence_rows(report: ParityReport, *, ignored: bool) -> list[tuple[str, 
     ]
 
 
+RULE_COLUMNS: Final = ("rule", "path", "rows", "reason")
+
+
+def rule_rows(report: ParityReport) -> list[tuple[str, str, str, str]]:
+    """Return the rules that change documents: kind, path, changed rows, reason."""
+    return [
+        (item.kind, item.path, "not counted" if item.rows is None else f"{item.rows:,}", item.reason)
+        for item in report.rules
+    ]
+
+
 def speed_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:
     """Return how long each list takes, in milliseconds; nothing without measurements."""
     return [
@@ -329,14 +412,6 @@ def speed_rows(report: ParityReport) -> list[tuple[str, str, str, str, str]]:
         )
         for item in report.envelope.benchmark
     ]
-
-
-def tenant_result(tenant: TenantReport) -> Result:
-    """Return what the documents of one tenant amount to."""
-    counts = tenant.counts
-    if counts.wrong or counts.undecodable:
-        return "fail"
-    return "inconclusive" if counts.quarantined or counts.unproved else "pass"
 
 
 # The rows that a verification names, as every rendering lists them: what many have in common comes first.
@@ -357,7 +432,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 class Listed:
     """One row. ``owner`` is the label of its tenant, ``where`` is for people."""
 
-    named: Key | None
+    named: Key | str | None
     owner: str
     where: str
 
@@ -401,21 +476,26 @@ def lists_of(entity: EntityReport) -> Iterator[KindList]:
             yield KindList(kind, count, rows)
 
 
-def summary_rows(entity: EntityReport) -> list[tuple[str, str, int]]:
+def summary_rows(report: ParityReport, entity: EntityReport) -> list[tuple[str, str, int]]:
     """Return kind, place and number of documents: a thousand that differ in one field are one row."""
     rows: list[tuple[str, str, int]] = []
     for listed in lists_of(entity):
         kind = listed.kind
         fields = [(kind, item.path, item.documents) for item in entity.fields if item.kind == kind]
-        rows += fields or [(kind, where, count) for where, count in _reasons(listed).items()]
+        counted = [
+            (kind, _meaning(kind, item.reason), item.documents)
+            for item in report.causes
+            if item.entity == entity.entity and item.kind == kind
+        ]
+        # A report of an earlier release has no causes.
+        rows += fields or counted or [(kind, MEANINGS.get(kind, ""), listed.count)]
     return rows
 
 
-def _reasons(listed: KindList) -> Mapping[str, int]:
-    """Return how many rows there are for each reason, where all of them are listed."""
-    if len(listed.rows) < listed.count:
-        return {MEANINGS.get(listed.kind, ""): listed.count}
-    return Counter(row.where for row in listed.rows)
+def _meaning(kind: str, reason: str | None) -> str:
+    """Return what is the matter with rows of a kind, and why."""
+    meaning = MEANINGS.get(kind, "")
+    return meaning if reason in {None, "", meaning} else clipped(f"{meaning}: {reason}", LONGEST_SENTENCE)
 
 
 def named_counts(counts: Counts) -> str:
@@ -431,9 +511,7 @@ def more_rows(count: int, shown: Sequence[object]) -> str:
 
 
 def _named(kind: str, item: Named) -> Listed:
-    meaning = MEANINGS[kind]
-    text = meaning if item.reason is None else f"{meaning}: {item.reason}"
-    return Listed(item.key, item.tenant, clipped(text, LONGEST_SENTENCE))
+    return Listed(item.key, item.tenant, _meaning(kind, item.reason))
 
 
 def _differing(kind: str, item: Differing) -> Listed:

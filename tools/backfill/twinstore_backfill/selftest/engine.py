@@ -33,11 +33,12 @@ from twinstore.plugins.drivers import load_backend
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.ignored import check_ignored
 from twinstore_backfill.outcome import InterruptedRunError, PreflightError
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.report.writing import DIFFERENCES, reports_in
+from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.model import NO_RULES, AcceptRule, JobRules
 from twinstore_backfill.selftest.corruptions import ADDING, Corruption, EntityContext, Kind
 from twinstore_backfill.selftest.rows import sample_source, variant_rows
 from twinstore_backfill.stores import open_store, preflight, prepare_target, select_entities
@@ -45,6 +46,7 @@ from twinstore_backfill.verify.checks import SCHEMA
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.expected import member
 from twinstore_backfill.verify.options import VerifyOptions
+from twinstore_backfill.verify.rules import verifier_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
-    from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.report.model import ParityReport
@@ -246,7 +247,7 @@ def run_verification(
     source: ScratchSide, target: ScratchSide, stop: StopSwitch, entities: Sequence[str] = ()
 ) -> tuple[ParityReport, list[Line]]:
     """Compare both sides, or some entities of them, and return the report and every row that it names."""
-    options = VerifyOptions(entities=entities)
+    options = VerifyOptions(entities=entities, rules=JobRules(_accepted_of_samples(target.store.module)))
     logger = logging.getLogger("twinstore.undecodable")
     with TemporaryDirectory(prefix="twinstore-selftest-verify-") as directory:
         # Lists log each row that no service can read; these were planted.
@@ -260,6 +261,24 @@ def run_verification(
         return report, [orjson.loads(line) for line in lines]
 
 
+def _accepted_of_samples(module: str) -> tuple[AcceptRule, ...]:
+    """Return what is no finding in a sample: its rows may lack other rows that were not chosen."""
+    needed = module_spec(module).needed_rows
+    if needed is None:
+        return ()
+    why = "a sample has some rows of each entity"
+    accepted = AcceptRule(
+        number=1,
+        line=0,
+        entity=needed.entity.name,
+        path=(),
+        what=needed.kind,
+        reason=why,
+        approved_by="selftest",
+    )
+    return (accepted,)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestOptions:
     """Options of a self-test.
@@ -269,14 +288,14 @@ class SelftestOptions:
         seed: chooses them; the same seed chooses the same rows.
         thorough: plant every corruption again alone, not only one of each kind.
         entities: corrupt only these; empty for all. The others are sampled, copied and compared as well.
-        ignored: unknown properties of the source that the sample does not include.
+        rules: what changes on the way, and what is accepted.
     """
 
     sample: int = 200
     seed: int = 0
     thorough: bool = False
     entities: tuple[str, ...] = ()
-    ignored: tuple[IgnoredPath, ...] = ()
+    rules: JobRules = NO_RULES
 
     def corrupts(self, entity: str) -> bool:
         """Whether an entity is one of those to corrupt."""
@@ -433,8 +452,10 @@ def run_selftest(  # noqa: PLR0917  # the three stores, the request, and the rec
     started = monotonic()
     try:
         select_entities(source.bulk, options.entities)
-        check_ignored(options.ignored, source.bulk.entities())
-        samples = sample_source(source.bulk, options.sample, options.seed, options.ignored)
+        check_rules(options.rules, source.bulk.entities())
+        # As a verification sees them, which is what it is about.
+        changed = source.changed(verifier_changes(options.rules, source.bulk.entities()))
+        samples = sample_source(preflight(lambda: changed.bulk), options.sample, options.seed)
         if not any(sample.records for sample in samples.values()):
             raise PreflightError(
                 f"{source.bulk.place} has no row to test with; name a source that holds some.",
@@ -654,7 +675,8 @@ def evaluate(
     """Return what is wrong with how each corruption was named, and what was named and not planted."""
     named: defaultdict[tuple[str, str, Key | None], list[Line]] = defaultdict(list)
     for line in lines:
-        key = None if line["key"] is None else tuple(line["key"])
+        # A text is what is stored in place of a key.
+        key = tuple(line["key"]) if isinstance(line["key"], list) else None
         named[line["entity"], line["kind"], key].append(line)
     evaluated: list[tuple[AppliedCorruption, str]] = []
     for item in planted:

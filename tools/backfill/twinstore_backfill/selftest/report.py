@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twinstore.models import json_text
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.report.markdown import escaped, table
+from twinstore_backfill.rules.model import DropRule
 from twinstore_backfill.selftest.corruptions import Kind
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def document_of(
         "source": dict(source),
         **{name: getattr(options, name) for name in ("sample", "seed", "thorough")},
         "entities_asked": list(options.entities),
-        "ignored": [item.text for item in options.ignored],
+        "ignored": [rule.text for rule in options.rules if isinstance(rule, DropRule)],
         "planted": planted,
         "found": found,
         **{name: sum(len(store[name]) for store in stores) for name in ("false_alarms", "refused")},

@@ -31,7 +31,6 @@ from twinstore.models import json_text
 from twinstore.models.fields import DATE
 from twinstore.models.shapes import Kind, ValueShape, shapes_of
 from twinstore.models.typed_objects import binary_object, decimal_object, oid_object
-from twinstore_backfill.copy.reader import LenientReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore.models.canonical import CanonicalModel
-    from twinstore_backfill.ignored import IgnoredPath
 
 Tree = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -106,25 +104,21 @@ class Sample:
         return Counter(record.label for record in self.records.values())
 
 
-def sample_source(
-    source: BulkPort, size: int, seed: int, ignored: Sequence[IgnoredPath] = ()
-) -> dict[str, Sample]:
+def sample_source(source: BulkPort, size: int, seed: int) -> dict[str, Sample]:
     """Return a sample of every entity that a copy includes, by name, in the order of a copy.
 
     Args:
         source: the store.
         size: rows of each entity.
         seed: chooses them.
-        ignored: unknown properties that the sample does not include.
     """
-    decode_leniently = LenientReader(source, ignored).decode_leniently
     entities = [entity for entity in source.entities() if entity.copy_policy is not CopyPolicy.LEFT_OUT]
     present = {inventory.entity for inventory in source.inventory() if inventory.present}
     samples = {entity.name: Sample(entity) for entity in entities}
 
     def take(entity: Entity, records: Iterable[Record]) -> None:
         sample = samples[entity.name]
-        for record in decode_leniently(entity, list(records)):
+        for record in records:
             if record.model is None or record.key is None:
                 sample.unreadable += 1
             else:

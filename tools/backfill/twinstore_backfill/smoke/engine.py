@@ -28,11 +28,11 @@ from twinstore.plugins.checks import TrialStep, expect, never_committed
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.texts import number_of
-from twinstore_backfill.smoke.lists import StoredRows, check_list
 from twinstore_backfill.stores import preflight
 from twinstore_backfill.verify.checks import NO_LOCKS, SMOKE, ListContext, absent, list_checks, list_titles
 from twinstore_backfill.verify.lists import LARGEST_PAGE, ListFinding, ListResult
 from twinstore_backfill.verify.sampling import tenants_for_lists
+from twinstore_backfill.verify.stored_lists import StoredRows, check_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from twinstore.catalog.entity import CopyPolicy
@@ -14,9 +15,10 @@ from twinstore.config.keys import module_keys
 from twinstore.errors import ConfigurationError
 from twinstore.plugins.entry_points import did_you_mean
 from twinstore.plugins.modules import module_spec
-from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, SubsetReport
-from twinstore_backfill.report.texts import NO_ROW, is_only_slow, number_of
-from twinstore_backfill.verify.findings import UNREADABLE_TARGET
+from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, RuleReport, SubsetReport
+from twinstore_backfill.report.texts import NO_ROW, clipped, is_only_slow, number_of
+from twinstore_backfill.rules.model import ANY, AcceptRule, DropRule, path_text
+from twinstore_backfill.verify.findings import UNREADABLE_TARGET, FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +28,15 @@ if TYPE_CHECKING:
     from twinstore.plugins.checks import SmokeTest
     from twinstore_backfill.ignored import IgnoredPath
     from twinstore_backfill.progress.record import Progress
-    from twinstore_backfill.report.model import Differing, EntityReport, Result, TenantReport, Verdict
+    from twinstore_backfill.report.model import (
+        CauseReport,
+        Differing,
+        EntityReport,
+        Result,
+        TenantReport,
+        Verdict,
+    )
+    from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.context import VerifyContext
     from twinstore_backfill.verify.lists import AnyStorage, ListFinding, ListResult
@@ -222,7 +232,12 @@ def list_check(
     left_out = len(findings) - len(asked)
     more = f"; {left_out} that the source cannot answer because of ignored properties" if left_out else ""
     lists = f"{number_of(len(judged), 'list')} with {number_of(rows, 'row')} compared"
-    return listed_check(identifier, title, result, f"{lists}{list_context.chosen}{more}", problems)
+    named = [item.query for item in judged if item.by_rows]
+    if named:
+        lists_by_rows = number_of(len(named), "list")
+        more += f"; {lists_by_rows} with the rows of the target, because the source answers otherwise"
+    check = listed_check(identifier, title, result, f"{lists}{list_context.chosen}{more}", problems)
+    return check.model_copy(update={"by_rows": tuple(named[:SHOWN])})
 
 
 def list_titles(module: str) -> tuple[tuple[str, str], ...]:
@@ -296,8 +311,11 @@ def _surplus(entity: EntityReport) -> str:
     return f", more than in the source for {', '.join(named)}" if named else ""
 
 
-def decode_check(entities: Sequence[EntityReport]) -> Check:
-    """C7: every document can be read; what never reached the target leaves the proof open."""
+def decode_check(entities: Sequence[EntityReport], exceeded: Sequence[str] = ()) -> Check:
+    """C7: every document can be read; what never reached the target leaves the proof open.
+
+    Unless its cause is accepted. A cause of which there are more rows than are accepted is not.
+    """
     bad = [
         f"{item.entity}: {item.undecodable.count:,} undecodable on both sides"
         for item in entities
@@ -309,15 +327,19 @@ def decode_check(entities: Sequence[EntityReport]) -> Check:
         for field in item.fields
         if field.path == UNREADABLE_TARGET
     ]
-    kept = [
-        f"{item.entity}: {item.quarantined.count:,} in source cannot be copied and are not in target"
+    kept = [*exceeded]
+    kept += [
+        f"{item.entity}: {left:,} in source cannot be copied and are not in target"
         for item in entities
-        if item.quarantined.count
+        if (left := item.counts.quarantined - item.counts.quarantined_approved)
     ]
+    approved = sum(item.counts.quarantined_approved for item in entities)
     result: Result = "fail" if bad else "inconclusive" if kept else "pass"
     summary = (
         "some documents cannot be decoded" if bad or kept else "every document can be decoded by the service"
     )
+    if approved:
+        summary = f"{approved:,} are quarantined for accepted causes; of the others, {summary}"
     return listed_check("C7", "undecodable", result, summary, bad + kept)
 
 
@@ -366,14 +388,16 @@ def next_step(
     options: VerifyOptions,
     context: VerifyContext,
     checks: Sequence[Check],
+    *,
     append_only: Sequence[str] = (),
+    causes: Sequence[CauseReport] = (),
 ) -> str:
     """Say what to do now; ``append_only`` are the entities of that kind with rows that are wrong."""
     match verdict:
         case "FAIL":
             return f"{_after_failure(options, checks)}{_append_only(append_only)}"
         case "INCONCLUSIVE":
-            return "Resolve what the reasons list, then verify again in full."
+            return _after_gaps(checks, causes)
         case "PARTIAL" if options.only is not None:
             asked = options.entities or options.only.counts
             if not any(options.only.counts.get(name) for name in asked):
@@ -393,6 +417,30 @@ def _after_failure(options: VerifyOptions, checks: Sequence[Check]) -> str:
     return (
         "Look at what differs. `twinstore backfill repair` rewrites the rows that differences.ndjson names "
         "and, with `--delete-extra`, removes those that the source does not have. Then verify again in full."
+    )
+
+
+# Of the causes of open rows; the table has all of them.
+LARGEST: Final = 3
+LONGEST_REASON: Final = 80
+
+
+def _after_gaps(checks: Sequence[Check], causes: Sequence[CauseReport]) -> str:
+    """Name the causes, or where no row is open, the checks."""
+    if not causes:
+        named = ", ".join(f"{item.id} ({item.title})" for item in checks if item.result == "inconclusive")
+        return f"Resolve what {named} found, then verify again in full."
+    largest = "; ".join(
+        f"{item.documents:,} of {item.entity}: {clipped(item.reason, LONGEST_REASON)}"
+        for item in causes[:LARGEST]
+    )
+    refused = any(item.kind == FindingKind.QUARANTINED for item in causes)
+    command = (
+        "; `twinstore backfill quarantine list` names the documents that a copy refused" if refused else ""
+    )
+    return (
+        f"{number_of(len(causes), 'cause')} to solve, the largest first: {largest}. Put the rules of the "
+        f"table of causes into the job file and copy again{command}. Then verify again in full."
     )
 
 
@@ -442,14 +490,37 @@ def approval(options: VerifyOptions) -> ApprovalReport | None:
 
 def ignored_reports(options: VerifyOptions) -> tuple[IgnoredReport, ...]:
     """Return the properties that were dropped and the fields that were not compared, with the reasons."""
-    kinds: tuple[tuple[Literal["unknown", "field"], Sequence[IgnoredPath]], ...] = (
-        ("unknown", options.ignored),
+    drops = sorted((rule for rule in options.rules if isinstance(rule, DropRule)), key=attrgetter("text"))
+    kinds: tuple[tuple[Literal["unknown", "field"], Sequence[DropRule | IgnoredPath]], ...] = (
+        ("unknown", drops),
         ("field", options.ignored_fields),
     )
     return tuple(
-        IgnoredReport(entity=item.entity, path=".".join(item.path), reason=item.reason, kind=kind)
+        IgnoredReport(entity=item.entity, path=path_text(item.path), reason=item.reason or None, kind=kind)
         for kind, ignored in kinds
         for item in ignored
+    )
+
+
+def rule_reports(
+    rules: JobRules, rows: Mapping[int, int], changed: AbstractSet[str]
+) -> tuple[RuleReport, ...]:
+    """Return the rules that change documents, with the number of rows that each one changed.
+
+    Args:
+        rules: all rules.
+        rows: by number of the rule.
+        changed: the entities whose changed rows are counted.
+    """
+    return tuple(
+        RuleReport(
+            kind=rule.kind.value,
+            path=rule.text,
+            reason=rule.reason,
+            rows=rows.get(rule.number, 0) if rule.entity in {ANY, *changed} and changed else None,
+        )
+        for rule in rules
+        if not isinstance(rule, AcceptRule) and rule.line
     )
 
 

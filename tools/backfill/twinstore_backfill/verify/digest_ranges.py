@@ -25,7 +25,6 @@ from twinstore.bulk.rows import SECRET_BYTES, Cell, Digestible, NoDigests, Range
 from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore_backfill.connection_budget import readers_at_once
-from twinstore_backfill.ignored import of_entity, top_names
 from twinstore_backfill.process.memory import cache_small_batch_memory, release_cached_memory
 from twinstore_backfill.verify.expected import IGNORED, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
@@ -203,9 +202,9 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         self._readings.append(reading)
         self._read_ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
         source, target = self._context.source.bulk, self._context.target.bulk
-        accepts = RowExpectation(entity, of_entity(self._context.ignored, entity)).is_normal
+        accepts = RowExpectation(entity).is_normal
         # Each row with another one is named, and only a comparison of the rows does that.
-        ignored = top_names(self._context.ignored, entity, with_reason=True)
+        ignored = self._context.rules.dropped(entity, with_reason=True)
         # Once is enough, and best by the side that hardly has to ask.
         of_target = Digestible.PREVALIDATED is target.digestible(entity) is not source.digestible(entity)
         cutoff = self._context.cutoff(entity)

@@ -22,22 +22,21 @@ from typing_extensions import override
 from twinstore.bulk.normal_form import marker_not_normal
 from twinstore.bulk.port import Record
 from twinstore.bulk.release import fence_in, released
-from twinstore.bulk.rows import MARK, NO_ADDITIONAL_VALUES, NUMBERS, content_without, has_marks, unmarked
+from twinstore.bulk.rows import MARK, NO_ADDITIONAL_VALUES, NUMBERS, has_marks, unmarked
 from twinstore.catalog.tenancy import Tenant
 from twinstore.models import json_text
 from twinstore.models.canonical import CanonicalModel, describe_failure, schema_validator
 from twinstore.models.fields import DATE, parse_timestamp
 from twinstore.models.json_text import LARGE_TEXT, format_timestamp
-from twinstore.models.shapes import Kind, lossy_map, omitted_values
+from twinstore.models.shapes import Kind, lossy_map, lossy_map_reason, omitted_values
 from twinstore.runtime.formatting import SHORT_REPR_LENGTH
-from twinstore_backfill.ignored import top_names, without
-from twinstore_backfill.verify.findings import INDEX
+from twinstore_backfill.causes import not_normal
 
 if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity, Marker
     from twinstore.models.json_text import JsonValue
-    from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule
 
 # How a source row differs from what a copy of it stores: where, and by which rule of normalising.
 #
@@ -323,11 +322,9 @@ class FormRefusedError(RefusedError):
 class RowExpectation:
     """Knows what is expected for the rows of one entity."""
 
-    def __init__(self, entity: Entity, ignored: Sequence[IgnoredPath] = ()) -> None:
+    def __init__(self, entity: Entity, drops: Sequence[DropRule] = ()) -> None:
         self._entity = entity
-        self._ignored = tuple(item.path for item in ignored)
-        self._approved = {".".join(("doc", *item.path)): item.reason is not None for item in ignored}
-        self._dropped = top_names(ignored, entity, with_reason=True)
+        self._drops = {item.number: item for item in drops}
         self._identity = tuple(entity.identity.items())
         self._left_out = omitted_values(entity.model)
         # Without the classmethod around it, which costs as much again on small documents.
@@ -380,7 +377,7 @@ class RowExpectation:
         if self._entity.release is not None:
             stored = json_text.dumps_sorted({"doc": released(self._entity, model).wire(), "storage": markers})
         beside = self.beside(model, markers, wire)
-        contradictions = self._contradictions(row, beside)
+        contradictions = (*self._contradictions(row, beside), *self._drop_changes(row))
         if content == row.content:
             return Expected(stored, beside, contradictions)
         has_own = self._entity.document_id in wire
@@ -403,7 +400,8 @@ class RowExpectation:
         ones, so both stores answer differently. Derived fields may be absent: documents of other programs
         have none.
         """
-        if row.beside == NO_ADDITIONAL_VALUES:
+        # What follows from a document before the rules says nothing about the one after them.
+        if row.beside == NO_ADDITIONAL_VALUES or row.rules:
             return ()
         stored: dict[str, object] = orjson.loads(row.beside)
         names = [name for name in self._entity.beside if name in stored]
@@ -413,6 +411,17 @@ class RowExpectation:
             for name in names
             if stored[name] != beside.get(name)
         )
+
+    def drops(self, row: ScanRow) -> bool:
+        """Whether a rule dropped a property of a source row."""
+        return any(number in self._drops for number in row.rules)
+
+    def _drop_changes(self, row: ScanRow) -> Iterator[Change]:
+        """Yield the properties that rules dropped."""
+        for number in row.rules:
+            if (rule := self._drops.get(number)) is not None:
+                path = ".".join(("doc", *rule.path))
+                yield Change(IGNORED, path, rule.path[0], approved=bool(rule.reason))
 
     def of_pair(self, source: ScanRow, target: ScanRow) -> Expected | Refused:
         """Return what a copy leaves of a row of the target, or makes of it.
@@ -436,14 +445,9 @@ class RowExpectation:
         document["doc"][self._entity.release.fence] = max(wanted, stored)
         return replace(expected, content=json_text.dumps_sorted(document), beside=own.beside)
 
-    def kept(self, row: ScanRow) -> bytes:
-        """Return the content of a source row without what may be lost at its top."""
-        return content_without(row.content, self._dropped) if self._dropped else row.content
-
     def is_held_alike(self, source: ScanRow, target: ScanRow) -> bool:
-        """Whether a target has what the source has, but for what may be lost, and a service can read it."""
-        content = self.kept(source)
-        return content == target.content and self._is_readable(content)
+        """Whether a target has what the source has, and a service can read it."""
+        return source.content == target.content and self._is_readable(source.content)
 
     def _is_readable(self, content: bytes) -> bool:
         return not has_marks(content) and self.accepts(content)
@@ -475,8 +479,7 @@ class RowExpectation:
             ValueError: the decoder of the service refuses it, or takes it for a row of another key.
         """
         given = parts_of(row.content)
-        # First, because what is ignored may hold values of any form.
-        document, storage = without(given["doc"], self._ignored), given["storage"]
+        document, storage = given["doc"], given["storage"]
         del given
         # Only where there are marks something else comes of it, and another object for each value.
         if has_marks(row.content):
@@ -485,7 +488,7 @@ class RowExpectation:
         return (*self._modelled(document, row), markers)
 
     def _reported(self, change: Change, given: Mapping[str, object]) -> Change:
-        """Return a change as it is reported: by its rule, or as ignored on request."""
+        """Return a change as it is reported, by its rule."""
         field = change.field
         if change.path == f"doc.{ID}":
             # The row has the same under the name of the field: two that differ are refused.
@@ -495,8 +498,7 @@ class RowExpectation:
             value, default = given.get(field), self._left_out[field]
             if value == default and type(value) is type(default):
                 return replace(change, kind="null_for_absent")
-        approved = self._approved.get(INDEX.sub("", change.path))
-        return change if approved is None else replace(change, kind=IGNORED, approved=approved)
+        return change
 
     def beside(
         self, model: CanonicalModel, markers: Mapping[str, object], wire: Mapping[str, object]
@@ -524,16 +526,16 @@ class RowExpectation:
         single = self._entity.document_id
         # A null under its own name means an absent one.
         if single is not None and ID in document and document[ID] != known.setdefault(single, document[ID]):
-            raise RefusedError("two ids differ")
+            raise RefusedError(f"its fields {ID} and {single} differ")
         key = None if self._entity.derived_key is None or single is None else known.pop(single, None)
         if key is not None and not isinstance(key, str):
             raise RefusedError("the id is not a text")
         model = self._model(known)
         self._check_identity(known, model, row)
-        if lossy_map(known, model) is not None:
-            raise RefusedError("names of a map would lose a value")
-        if self._entity.extra_problem(model) is not None:
-            raise RefusedError("an unknown property has the name of a known one")
+        if (path := lossy_map(known, model)) is not None:
+            raise RefusedError(lossy_map_reason(path))
+        if (problem := self._entity.extra_problem(model)) is not None:
+            raise RefusedError(problem)
         return model, key
 
     def _wire(
@@ -551,8 +553,9 @@ class RowExpectation:
             if derive(markers, json_text.dumps(wire)) != own_key:
                 model = model.evolve(**{self._entity.shapes[single].name: own_key})
                 wire = model.wire()
-        if self._entity.storage and marker_not_normal(self._entity, markers, model) is not None:
-            raise RefusedError("the key is not in normal form")
+        marker = marker_not_normal(self._entity, markers, model) if self._entity.storage else None
+        if marker is not None:
+            raise RefusedError(not_normal(marker))
         if row.key is not None and self._entity.key_of(model, markers) != row.key:
             raise RefusedError("it is stored under the key of another row")
         return wire, model
@@ -570,7 +573,7 @@ class RowExpectation:
             found_by[self._entity.tenant_field] = row.owner.id
         for name, own in self._identity:
             if name in found_by and found_by[name] != getattr(model, own):
-                raise RefusedError("the key is not in normal form")
+                raise RefusedError(not_normal(name))
 
     def _model(self, document: object) -> CanonicalModel:
         return cast("CanonicalModel", self._validator.validate_python(document, by_alias=True, by_name=False))
@@ -603,7 +606,10 @@ def marker_value(marker: Marker, value: object) -> object | None:
     if plain is None:
         return None
     if marker.kind is Kind.INSTANT:
-        return parse_timestamp(plain)
+        try:
+            return parse_timestamp(plain)
+        except pydantic_core.PydanticCustomError:
+            raise RefusedError(f"the marker {marker.name} is of another type") from None
     wanted = int if marker.kind is Kind.INTEGER else str
     if type(plain) is not wanted or (form is not None and form[0] in FRACTIONAL):
         raise RefusedError(f"the marker {marker.name} is of another type")

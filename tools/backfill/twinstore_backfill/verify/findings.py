@@ -17,12 +17,12 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ConfigurationError, MigrationError
+from twinstore_backfill.reasons import Reasons
 from twinstore_backfill.stores import has_ledger
 from twinstore_backfill.verify.set_digest import Digest, document_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
@@ -59,17 +59,24 @@ class FindingKind(StrEnum):
     QUARANTINED = "quarantined"
 
 
+# Of which a row has one reason; of the others each place that differs is one.
+OF_ROW: Final = frozenset(FindingKind) - {FindingKind.DIFFERENT, FindingKind.UNPROVED}
+SIDES: Final = {FindingKind.MISSING: "in source only", FindingKind.EXTRA: "in target only"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFinding:
     """One row that is worth naming; never any of its values.
 
     Attributes:
         key: ``None`` where what is stored is not a key of the entity.
+        stored_key: what is stored in its place, if the store can say so.
         tenant: the label of its owner.
         paths: the first places at which the two sides differ, each with the values described in words.
         path_count: how many places there are.
         source_digest, target_digest: of what is expected and of what is stored, where the side has the row.
         reason: why the row cannot be read.
+        cause: the same by name.
     """
 
     kind: FindingKind
@@ -80,10 +87,18 @@ class RowFinding:
     source_digest: str | None = None
     target_digest: str | None = None
     reason: str | None = None
+    cause: str | None = None
+    stored_key: str | None = None
+
+    @property
+    def named(self) -> Key | str | None:
+        """The key, or what is stored in its place."""
+        return self.stored_key if self.key is None else self.key
 
     def line(self, entity: str) -> bytes:
         """Return the finding as a line of JSON in ASCII, which holds every key."""
-        values = {"entity": entity, **asdict(self)}
+        values = {"entity": entity, **asdict(self), "key": self.named}
+        del values["stored_key"]
         return f"{json.dumps(values, separators=(',', ':'))}\n".encode()
 
 
@@ -105,12 +120,14 @@ class Findings:
         first: the first ones of each kind.
         counts: how many there are of each kind.
         fields: by kind and field, in how many rows it differs.
+        reasons: how many rows there are for each reason, and of what differs for each field.
         lines: every finding, as a line.
     """
 
     first: dict[FindingKind, list[RowFinding]] = field(default_factory=dict[FindingKind, list[RowFinding]])
     counts: Counter[FindingKind] = field(default_factory=Counter[FindingKind])
     fields: Counter[tuple[FindingKind, str]] = field(default_factory=Counter[tuple[FindingKind, str]])
+    reasons: Reasons = field(default_factory=Reasons)
     lines: list[bytes] = field(default_factory=list[bytes])
 
     def add(self, entity: str, finding: RowFinding) -> None:
@@ -119,12 +136,16 @@ class Findings:
         first = self.first.setdefault(finding.kind, [])
         if len(first) < LISTED:
             first.append(finding)
-        self._count_fields((finding.kind, name) for name in {field_of(path) for path in finding.paths})
+        names = sorted({field_of(path) for path in finding.paths})
+        self._count_fields((finding.kind, name) for name in names)
+        for reason in [finding.reason or SIDES.get(finding.kind, "")] if finding.kind in OF_ROW else names:
+            self.reasons.add(entity, finding.kind.value, reason, finding.named)
         self.lines.append(finding.line(entity))
 
     def merge(self, other: Findings) -> None:
         """Add later results in order; the lines stay with the object that wrote them."""
         self.counts.update(other.counts)
+        self.reasons.merge(other.reasons)
         for kind, found in other.first.items():
             first = self.first.setdefault(kind, [])
             first.extend(found[: LISTED - len(first)])
@@ -164,12 +185,19 @@ def compared(  # noqa: PLR0917  # both sides, and what was found of them
 
 @dataclass(slots=True)
 class TenantResult:
-    """The totals of a range, or an entity, for one tenant."""
+    """The totals of a range, or an entity, for one tenant.
+
+    Attributes:
+        rules: how many rows each rule changed, by its number.
+        accepted: how many rows each acceptance of the job has met, by its number.
+    """
 
     source: Digest = field(default_factory=Digest)
     target: Digest = field(default_factory=Digest)
     counts: Counter[str] = field(default_factory=Counter[str])
     equivalences: Counter[str] = field(default_factory=Counter[str])
+    rules: Counter[int] = field(default_factory=Counter[int])
+    accepted: Counter[int] = field(default_factory=Counter[int])
 
     @property
     def seen(self) -> tuple[int, int]:
@@ -184,6 +212,8 @@ class TenantResult:
         self.target.merge(other.target)
         self.counts.update(other.counts)
         self.equivalences.update(other.equivalences)
+        self.rules.update(other.rules)
+        self.accepted.update(other.accepted)
 
 
 @dataclass(slots=True)
@@ -212,7 +242,15 @@ class Shares:
 
 @dataclass(slots=True)
 class RangeResult:
-    """What comparing one range found; ``largest`` is the size of its largest document in bytes."""
+    """What comparing one range found.
+
+    Attributes:
+        entity, tenant, within: the range.
+        tenants: the totals by label of the owner.
+        findings: the rows that are named.
+        largest: the size of its largest document in bytes.
+        shares: how it was compared.
+    """
 
     entity: str
     tenant: str | None
@@ -223,8 +261,10 @@ class RangeResult:
     shares: Shares = field(default_factory=Shares)
 
     def outcomes(self) -> Counter[str]:
-        """Return the outcomes of its rows, for the progress."""
-        return sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+        """Return the outcomes of its rows, for the progress; each row has one."""
+        found = sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+        del found["equal_approved"]
+        return found
 
     def merge(self, other: RangeResult) -> None:
         """Add the range that follows."""
@@ -250,11 +290,11 @@ class QuarantineLookup:
     def __init__(self, source: Store, target: Store) -> None:
         self._source, self._target = source, target
 
-    def __call__(self, entity: Entity, keys: Sequence[Key]) -> AbstractSet[Key]:
-        """Return those of some keys of the source whose rows a copy has in quarantine."""
-        found: set[Key] = set()
+    def __call__(self, entity: Entity, keys: Sequence[Key]) -> Mapping[Key, str]:
+        """Return by key why a copy has the rows of some keys of the source in quarantine."""
+        found: dict[Key, str] = {}
         for job in self._jobs:
-            found |= self._target.ledger.quarantined_keys(job, entity.name, keys)
+            found |= self._target.ledger.quarantined_reasons(job, entity.name, keys)
         return found
 
     @cached_property
@@ -272,7 +312,7 @@ class QuarantineLookup:
         return tuple(job.id for job in self._target.ledger.jobs() if job.settings.get("source") in names)
 
 
-def none_quarantined(entity: Entity, keys: Sequence[Key]) -> AbstractSet[Key]:
+def none_quarantined(entity: Entity, keys: Sequence[Key]) -> Mapping[Key, str]:
     """Return nothing, for a comparison of which no copy is known."""
     del entity, keys
-    return frozenset()
+    return {}

@@ -48,6 +48,8 @@ class ListFinding:
         problem: the first difference.
         unreadable_entities: the entities that the list reads, where the source alone cannot answer it.
         affected_entities: the entities whose rows came in another order or number; empty if a side failed.
+        tenant: whose list it is, ``None`` for all tenants.
+        by_rows: it was compared with the rows of the target, because the source answers it otherwise.
     """
 
     query: str
@@ -56,6 +58,8 @@ class ListFinding:
     problem: str = ""
     affected_entities: tuple[str, ...] = ()
     unreadable_entities: tuple[str, ...] = ()
+    tenant: str | None = None
+    by_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +296,7 @@ class ListTask(Task["ListResult"]):
             if self.entities and set(self.entities).isdisjoint(query.reads):
                 continue
             found = compare_list(query, source.storage, context.target.storage, absent)
-            (result.due if query.due else result.lists).append(found)
+            (result.due if query.due else result.lists).append(replace(found, tenant=self.tenant))
         return result
 
 

@@ -11,6 +11,7 @@ from twinstore.catalog.tenancy import shown
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
 from twinstore_backfill.retention import cutoff
+from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.verify.expected import (
     MISSING,
     Expected,
@@ -19,6 +20,7 @@ from twinstore_backfill.verify.expected import (
     mismatched_values,
 )
 from twinstore_backfill.verify.ranges import FieldExclusion, RangeComparison, compare_keys
+from twinstore_backfill.verify.rules import verifier_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +71,7 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     entity: Entity,
     key: Key,
     as_of: datetime,
-    ignored: tuple[IgnoredPath, ...] = (),
+    rules: JobRules = NO_RULES,
     ignored_fields: tuple[IgnoredPath, ...] = (),
 ) -> RowComparison:
     """Compare one row, without the unknown properties that a copy drops and the fields that are ignored.
@@ -77,17 +79,26 @@ def compare_row(  # noqa: PLR0917  # both sides, the row, and how it is judged
     Raises:
         ValidationError: neither side has it.
     """
+    source = source.changed(verifier_changes(rules, source.bulk.entities()))
     left, right = _row(source.bulk, entity, key), _row(target.bulk, entity, key)
     if left is None and right is None:
         text = "/".join(map(str, key))
         raise ValidationError(f"{entity.name} {text!r} was not found on either side.")
     limit = cutoff(entity, target.options, as_of)
     # With the code of a verification, so that the two never report different things.
+    drops = tuple(rules.of(entity, DropRule))
     work = RangeComparison(
-        source.bulk, target.bulk, entity, None, limit, ignored=ignored, ignored_fields=ignored_fields
+        source.bulk,
+        target.bulk,
+        entity,
+        None,
+        limit,
+        drops=drops,
+        ignored_fields=ignored_fields,
+        rules=rules,
     )
     judged = compare_keys(work, [key])
-    expectation = RowExpectation(entity, ignored)
+    expectation = RowExpectation(entity, drops)
     expected = None
     if left is not None:
         expected = expectation.of(left) if right is None else expectation.of_pair(left, right)

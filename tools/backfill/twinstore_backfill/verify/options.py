@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from twinstore.access.scope import tenant_argument
 from twinstore.errors import ValidationError
 from twinstore.models.fields import INT64_MAX, INT64_MIN
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
@@ -59,14 +60,16 @@ class VerifyOptions:
         range_size: documents per range.
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
-        ignored: unknown properties that the copy dropped.
         ignored_fields: known fields that are not compared.
+        rules: what the copy changed on the way, and what is accepted.
         subset: compare only a part of the rows.
+        title: the name of the migration, for the report.
         only: the rows to compare, ``None`` for all rows: a recheck.
         benchmark: also measure how long the lists take.
         max_ratio: how many times as long as on the source a list may take; ``None`` for any.
         groups: by entity the logical group that reports show instead of that of its description.
         require_ready: end with a code other than 0 unless the switch may be turned.
+        require_no_exceptions: the same if the verdict rests on anything that is accepted.
     """
 
     entities: Sequence[str] = ()
@@ -80,14 +83,16 @@ class VerifyOptions:
     batch_size: int = 1000
     approval: Approval | None = None
     switch: str | None = None
-    ignored: tuple[IgnoredPath, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
+    rules: JobRules = NO_RULES
     subset: Subset = EVERYTHING
+    title: str = ""
     only: RowSelection | None = None
     benchmark: bool = False
     max_ratio: float | None = None
     groups: Mapping[str, str] = field(default_factory=dict[str, str])
     require_ready: bool = False
+    require_no_exceptions: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""

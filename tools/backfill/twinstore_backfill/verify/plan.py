@@ -16,9 +16,11 @@ from typing_extensions import override
 
 from twinstore.bulk.release import copy_counts, without_local_rows
 from twinstore.bulk.rows import Counted, NoDigests
+from twinstore.catalog.keys import KeyRange
 from twinstore.fast.library import fast_path
 from twinstore_backfill.verify.digest_ranges import DigestReader, no_digests_reason
 from twinstore_backfill.verify.partition import EarlyCuts, partition, rows_per_digest
+from twinstore_backfill.verify.rules import ranges_after
 from twinstore_backfill.verify.sampling import sample_rates
 from twinstore_backfill.verify.tasks import OpenPartsTask, RangeTask
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.catalog.keys import Key
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.context import VerifyContext
@@ -160,8 +162,13 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 
     def _cut(self, entity: Entity, tenant: str | None) -> Iterator[KeyRange]:
         """Cut the source; its last range ends where the question does: rows of the target are seen."""
-        found = self._context.source.bulk.cut(entity, self._options.range_size, tenant_id=tenant)
-        return self._options.subset.ranges(entity, found)
+        source, context = self._context.source, self._context
+        if entity.name in source.changes.keys and entity.name in context.slow:
+            # Without an index of this field each range would read and sort the whole collection again.
+            return self._options.subset.ranges(entity, iter([KeyRange()]))
+        owner = None if context.moves_tenants(entity) else tenant
+        found = source.bulk.cut(entity, self._options.range_size, tenant_id=owner)
+        return self._options.subset.ranges(entity, iter(ranges_after(source.changes, entity, found)))
 
     def tasks(self) -> Iterator[RangeTask | OpenPartsTask]:
         """Yield the tasks, whose results in this order are in the order of entities and keys.
@@ -250,11 +257,13 @@ def counted_sides(context: VerifyContext, tenants: Iterable[str], entities: Sequ
         left = [_counted(context.source, entity) for entity in entities]
         rows = {
             entity.name: {
-                tenant: (source.rows.get(tenant, 0), target.get(tenant, 0))
-                for tenant in sorted(source.rows.keys() | target.keys())
+                tenant: (source.get(tenant, 0), target.get(tenant, 0))
+                for tenant in sorted(source.keys() | target.keys())
                 if not wanted or tenant in wanted
             }
-            for entity, source, target in zip(entities, left, right.result(), strict=True)
+            for entity, found, target in zip(entities, left, right.result(), strict=True)
+            # Owners before the rules say nothing; until the rows are read those of the target stand for them.
+            for source in [target if context.moves_tenants(entity) else found.rows]
         }
     sizes = [source.largest for source in left]
     known = [size for size in sizes if size is not None]

@@ -22,6 +22,7 @@ from twinstore_backfill.process.children import begin_child, block_signals
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.messages import Messages, message_settings
 from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.rules.model import JobRules
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.context import VerifyContext
 from twinstore_backfill.verify.memory_lock import lock_file, use_lock_file
@@ -148,8 +149,9 @@ Shared: TypeAlias = tuple[
     ServerTtls,
     datetime | None,
     tuple[IgnoredPath, ...],
-    tuple[IgnoredPath, ...],
     Subset,
+    JobRules,
+    frozenset[str],
 ]
 
 
@@ -161,9 +163,10 @@ def _shared(context: VerifyContext) -> Shared:
         context.absent,
         context.server_ttls,
         context.since,
-        context.ignored,
         context.ignored_fields,
         context.subset,
+        context.rules,
+        context.slow,
     )
 
 

@@ -14,12 +14,14 @@ from twinstore.bulk.rows import NO_ADDITIONAL_VALUES, has_marks
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore.errors import TwinstoreError
 from twinstore.models import json_text
+from twinstore_backfill.causes import REPEATED, cause_of, no_key
 from twinstore_backfill.ignored import content_without_fields
 from twinstore_backfill.report.texts import IGNORED_FIELD
-from twinstore_backfill.retention import REPEATED, instant_in, is_expired, is_meant, no_key
+from twinstore_backfill.retention import instant_in, is_expired, is_meant
+from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.subset import EVERYTHING, Subset
+from twinstore_backfill.verify.acceptance import Acceptance
 from twinstore_backfill.verify.expected import (
-    IGNORED,
     Change,
     Expected,
     Refused,
@@ -44,16 +46,15 @@ from twinstore_backfill.verify.set_digest import document_digest, document_numbe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from collections.abc import Set as AbstractSet
 
     from twinstore.bulk.port import BulkPort, BulkView
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.rules.model import DropRule
 
 # Rows that are not in the target, of one question to the ledger.
 KEYS_PER_LEDGER_QUERY: Final = 500
-REFUSED_BY_TARGET: Final = "the target refused it in a copy; see its quarantine for the reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,12 @@ class RangeComparison:
     Attributes:
         cutoff: the instant up to which rows have expired, ``None`` when they never do.
         removals: which rows may be removed while they are compared, ``None`` when none is.
-        find_quarantined: returns those of some keys that a copy into the target has in quarantine.
-        ignored: unknown properties that a copy of the entity drops.
+        find_quarantined: returns by key why a copy into the target has those of some keys in quarantine.
+        drops: rules that drop unknown properties of the source.
         ignored_fields: known ones that are not compared.
         subset: which rows are meant by their date.
+        rules: what is accepted.
+        moves_tenants: whether rules change the tenant, so that the source is read whole to select by it.
     """
 
     source: BulkPort
@@ -76,10 +79,20 @@ class RangeComparison:
     cutoff: datetime | None
     batch_size: int = 1000
     removals: Removals | None = None
-    find_quarantined: Callable[[Entity, Sequence[Key]], AbstractSet[Key]] = none_quarantined
-    ignored: tuple[IgnoredPath, ...] = ()
+    find_quarantined: Callable[[Entity, Sequence[Key]], Mapping[Key, str]] = none_quarantined
+    drops: tuple[DropRule, ...] = ()
     ignored_fields: tuple[IgnoredPath, ...] = ()
     subset: Subset = EVERYTHING
+    rules: JobRules = NO_RULES
+    moves_tenants: bool = False
+
+    def rows_of_source(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
+        """Return the rows of a range of the source; the tenant is the one after the rules."""
+        if self.tenant is None or not self.moves_tenants:
+            return self.rows(view, within)
+        batches = view.rows(self.entity, within, batch_size=self.batch_size)
+        mine = ([row for row in batch if row.label == self.tenant] for batch in batches)
+        return map(partial(copyable_rows, self.entity), mine)
 
     def rows(self, view: BulkView, within: KeyRange) -> Iterator[list[ScanRow]]:
         """Return the rows of a range through a view of one side."""
@@ -130,15 +143,16 @@ class RowComparison:
         self.result = result
         self._work = work
         self._cutoff = work.cutoff
-        self._expectation = RowExpectation(work.entity, work.ignored)
+        self._expectation = RowExpectation(work.entity, work.drops)
         self._queried_fields = queried_fields(work.entity)
+        self._acceptance = Acceptance(work.entity, work.rules)
         self._exclusion = FieldExclusion(work.entity, work.ignored_fields, self._expectation)
         self._row_filter = RowFilter(work.entity, work.subset, self._expectation)
         self._missing: list[tuple[RowFinding, int]] = []
 
     def source_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the source that a copy can carry; count the others."""
-        return self.keyed_source(self._track_largest(self._work.rows(view, within)), within)
+        return self.keyed_source(self._track_largest(self._work.rows_of_source(view, within)), within)
 
     def target_rows(self, view: BulkView, within: KeyRange) -> Iterator[ScanRow]:
         """Return the rows of a range of the target that have a key; count the others."""
@@ -225,29 +239,32 @@ class RowComparison:
         return True
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
-        content = self._expectation.kept(source)
-        is_equal = content == target.content
+        self._count_rules(source)
+        is_equal = source.content == target.content and not self._expectation.drops(source)
         if is_equal:
             # Once is enough: judging takes a multiple of it.
-            target.content = content
-        if is_equal and self._is_plain(target) and self._expectation.is_normal(content):
-            self._equal(source, content)
+            target.content = source.content
+        if is_equal and self._is_plain(target) and self._expectation.is_normal(source.content):
+            self._equal(source)
         else:
             self._compare_forms(source, target)
+
+    def _count_rules(self, source: ScanRow) -> None:
+        """Count the rules that changed a row."""
+        self.result.tenants[source.label].rules.update(source.rules)
 
     def _is_plain(self, row: ScanRow) -> bool:
         """Whether the content of a row is all that decides about it."""
         additional = self._expectation.has_additional_values or row.beside != NO_ADDITIONAL_VALUES
         return not additional and not has_marks(row.content)
 
-    def _equal(self, source: ScanRow, content: bytes) -> None:
-        """Count a row that both stores hold as a copy stores it, but for what is ignored in the source."""
+    def _equal(self, source: ScanRow) -> None:
+        """Count a row that both stores hold as a copy stores it."""
         result = self.result.tenants[source.label]
-        number = document_number(content)
+        number = document_number(source.content)
         result.source.add(number)
         result.target.add(number)
         result.counts["equal"] += 1
-        result.equivalences.update(() if content is source.content else (IGNORED,))
 
     def _compare_forms(self, source: ScanRow, target: ScanRow) -> None:
         """Count a row that a side holds in another form than a copy writes, or the target in a wrong one."""
@@ -289,9 +306,16 @@ class RowComparison:
         open_changes = [
             change for change in expected.changes if not is_harmless(change, self._queried_fields)
         ]
-        if not open_changes:
+        accepted = [self._acceptance.equivalence(change) for change in open_changes]
+        if None not in accepted:
             result.counts["equal"] += 1
+            if accepted:
+                result.counts["equal_approved"] += 1
+            result.accepted.update(number for number in {*accepted} if number is not None)
             return
+        open_changes = [
+            change for change, number in zip(open_changes, accepted, strict=True) if number is None
+        ]
         digest = document_digest(expected.content)
         paths = [f"{change.path} ({change.kind})" for change in open_changes]
         self._record(
@@ -328,6 +352,7 @@ class RowComparison:
 
     def _only_source(self, row: ScanRow) -> None:
         expected = self._expectation.of(row)
+        self._count_rules(row)
         # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if isinstance(expected, Refused):
             self._quarantined(row, expected.reason)
@@ -341,25 +366,46 @@ class RowComparison:
     def settle(self) -> None:
         """Count the rows that are not in the target: quarantined because it refused them, or missing."""
         keys = [finding.key for finding, _ in self._missing if finding.key is not None]
-        kept = self._work.find_quarantined(self._work.entity, keys) if keys else frozenset[Key]()
+        kept = self._work.find_quarantined(self._work.entity, keys) if keys else {}
         for finding, number in self._missing:
-            if finding.key in kept:
-                named = replace(
-                    finding, kind=FindingKind.QUARANTINED, source_digest=None, reason=REFUSED_BY_TARGET
-                )
+            reason = None if finding.key is None else kept.get(finding.key)
+            if reason is not None:
+                self._quarantined(finding, reason)
             else:
                 self.result.tenants[finding.tenant].source.add(number)
-                named = finding
-            self._record(named)
+                self._record(finding)
         self._missing.clear()
 
     def _only_target(self, row: ScanRow) -> None:
         self.result.tenants[row.label].target.add(document_number(row.content))
         digest = document_digest(row.content)
-        self._record(RowFinding(kind=FindingKind.EXTRA, key=row.key, tenant=row.label, target_digest=digest))
+        self._record(
+            RowFinding(
+                kind=FindingKind.EXTRA,
+                key=row.key,
+                tenant=row.label,
+                target_digest=digest,
+                stored_key=row.stored_key,
+            )
+        )
 
-    def _quarantined(self, row: ScanRow, reason: str) -> None:
-        self._record(RowFinding(kind=FindingKind.QUARANTINED, key=row.key, tenant=row.label, reason=reason))
+    def _quarantined(self, row: ScanRow | RowFinding, reason: str) -> None:
+        """Count a row that no copy takes; its cause may be accepted."""
+        label = row.tenant if isinstance(row, RowFinding) else row.label
+        cause = cause_of(self._work.entity, reason)
+        accepted = self._acceptance.cause(cause)
+        if accepted is not None:
+            self.result.tenants[label].accepted[accepted] += 1
+        self._record(
+            RowFinding(
+                kind=FindingKind.QUARANTINED,
+                key=row.key,
+                tenant=label,
+                reason=reason,
+                cause=str(cause),
+                stored_key=row.stored_key,
+            )
+        )
 
     def _record(self, finding: RowFinding) -> None:
         self.result.tenants[finding.tenant].counts[finding.kind.value] += 1

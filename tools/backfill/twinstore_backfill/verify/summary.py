@@ -28,9 +28,10 @@ from twinstore_backfill.verify.set_digest import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from twinstore.catalog.entity import Entity
-    from twinstore_backfill.report.model import Result
+    from twinstore_backfill.reasons import Reasons
     from twinstore_backfill.verify.findings import Findings
     from twinstore_backfill.verify.ranges import RowCounts
 
@@ -41,12 +42,20 @@ FIELDS_SHOWN: Final = 100
 class EntityFindings:
     """Collects the ranges of one entity in order."""
 
-    def __init__(self, entity: Entity, counted: Mapping[str, tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self,
+        entity: Entity,
+        counted: Mapping[str, tuple[int, int]] | None = None,
+        *,
+        source_is_read: bool = False,
+    ) -> None:
         """Take the entity and, by label of the owner, the rows that each side counts.
 
-        If only single rows are compared, nothing else is counted, and there are no ranges.
+        If only single rows are compared, nothing else is counted, and there are no ranges. If rules move rows
+        between tenants, the rows of the source count as they were read.
         """
         self.entity = entity
+        self._source_is_read = source_is_read
         self._counted = counted
         self._whole = RangeResult(entity.name, None, KeyRange())
         self._ranges: list[RangeReport] = []
@@ -82,19 +91,36 @@ class EntityFindings:
         return sum((tenant.equivalences for tenant in self._whole.tenants.values()), Counter[str]())
 
     @property
+    def reasons(self) -> Reasons:
+        """Why documents are not proved."""
+        return self._whole.findings.reasons
+
+    @property
     def ignored(self) -> int:
         """How many documents have properties that were ignored."""
         return self.equivalences[IGNORED]
 
-    def report(self) -> EntityReport:
-        """Return what the report says of the entity."""
+    @property
+    def rules(self) -> Counter[int]:
+        """How many rows each rule changed."""
+        return sum((tenant.rules for tenant in self._whole.tenants.values()), Counter[int]())
+
+    @property
+    def accepted(self) -> Counter[int]:
+        """How many documents each acceptance of the job has met, by its number."""
+        return sum((tenant.accepted for tenant in self._whole.tenants.values()), Counter[int]())
+
+    def report(self, of_quarantine: AbstractSet[int] = frozenset()) -> EntityReport:
+        """Return what the report says of the entity; the acceptances of quarantined rows are given."""
         found = self._whole
         tenants = dict(found.tenants)
+        for tenant in tenants.values():
+            tenant.counts["quarantined_approved"] = sum(tenant.accepted[item] for item in of_quarantine)
         totals = Counts(**sum((tenant.counts for tenant in tenants.values()), Counter[str]()))
         return EntityReport(
             entity=self.entity.name,
             group=self.entity.group,
-            result=_result(totals),
+            result=totals.result,
             counts=totals,
             tenants=tuple(
                 self._tenant(name, tenants.get(name, TenantResult()))
@@ -115,6 +141,8 @@ class EntityFindings:
 
     def _tenant(self, name: str, result: TenantResult) -> TenantReport:
         source, target = result.seen if self._counted is None else self._counted.get(name, (0, 0))
+        if self._source_is_read:
+            source, _ = result.seen
         return TenantReport(
             tenant=name,
             stored_source=source,
@@ -143,12 +171,6 @@ def equivalences(found: Counter[str]) -> tuple[Equivalence, ...]:
     return tuple(Equivalence(name=name, documents=count) for name, count in sorted(found.items()))
 
 
-def _result(counts: Counts) -> Result:
-    if counts.wrong or counts.undecodable:
-        return "fail"
-    return "inconclusive" if counts.quarantined or counts.unproved else "pass"
-
-
 def _range_report(result: RangeResult) -> RangeReport:
     source, target = Digest(), Digest()
     for part in result.tenants.values():
@@ -169,7 +191,10 @@ def _digest(digest: Digest) -> SideDigest:
 
 
 def _keys(found: Findings, kind: FindingKind) -> KeyList:
-    shown = tuple(Named(key=item.key, tenant=item.tenant, reason=item.reason) for item in found.of(kind))
+    shown = tuple(
+        Named(key=item.named, tenant=item.tenant, reason=item.reason, cause=item.cause)
+        for item in found.of(kind)
+    )
     return KeyList(count=found.counts[kind], shown=shown)
 
 

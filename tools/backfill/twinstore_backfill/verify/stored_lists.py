@@ -16,7 +16,7 @@ from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS, TenancyKind, Tenant, shown
 from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.plugins.checks import ListedRow
-from twinstore_backfill.verify.lists import LARGEST_PAGE, PAGES, ListFinding
+from twinstore_backfill.verify.lists import LARGEST_PAGE, PAGES, ListFinding, list_queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from twinstore.models.canonical import CanonicalModel
     from twinstore.plugins.checks import ListQuery, StoredList
     from twinstore_backfill.stores import Store
+    from twinstore_backfill.verify.context import VerifyContext
 from twinstore_backfill.verify.lists import AnyStorage
 
 # Up to this many rows are read whole and sorted here; of more the server selects those that a list shows.
@@ -68,10 +69,11 @@ class ExpectedList:
 class StoredRows:
     """The rows of a store as lists are computed from them; those of one entity and tenant are kept."""
 
-    def __init__(self, store: Store, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Take the store, and by entity the number of rows by the label of their owner."""
+    def __init__(self, store: Store, counts: Mapping[str, Mapping[str, int]], most: int = WHOLE) -> None:
+        """Take the store, by entity the number of rows by label of the owner, and how many to sort here."""
         self._store = store
         self._counts = counts
+        self._most = most
         self._kept: dict[tuple[str, Tenants], Sequence[Row]] = {}
         self.undecodable: dict[str, str] = {}
 
@@ -80,13 +82,18 @@ class StoredRows:
 
         Unless the rows must be read again, they may be from an earlier moment.
         """
-        if self._size(stored) > WHOLE:
+        if self._size(stored) > min(WHOLE, self._most):
             return self._by_server(stored)
         rows = [
             row for row in self._rows(stored, refresh=refresh) if matches(stored.entity, stored.query, row)
         ]
         found = sorted_rows(stored.entity, rows, stored.query.order)
         return ExpectedList([stored.row(row.model) for row in found[:FIRST]], len(found))
+
+    def keep(self, tenant: str | None) -> None:
+        """Forget the rows of other tenants."""
+        scope = ALL_TENANTS if tenant is None else Tenant(tenant)
+        self._kept = {place: rows for place, rows in self._kept.items() if place[1] == scope}
 
     def forget(self) -> None:
         """Forget the rows that were read."""
@@ -130,6 +137,13 @@ class StoredRows:
         if list(rows) != sorted_rows(entity, rows, query.order):
             return ExpectedList(listed, total, "the server does not return rows in the order of the contract")
         return ExpectedList(listed, total)
+
+
+def compare_with_rows(context: VerifyContext, item: ListFinding, page: int, rows: StoredRows) -> ListFinding:
+    """Compare a list of the target with its rows, where the source cannot answer that list."""
+    queries = list_queries(context, item.tenant, page, context.source.storage)
+    query = next(query for query in queries if query.name == item.query)
+    return replace(check_list(query, context.target, rows), tenant=item.tenant, by_rows=True)
 
 
 def check_list(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:

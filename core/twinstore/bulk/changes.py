@@ -1,0 +1,134 @@
+"""Changes of stored documents before anything judges them: what a tool applies between store and model.
+
+A driver decodes a document as its client does, gives it to the change of its entity, and goes on with what
+comes back as if that had been stored. A copy and a comparison bring their own changes, which share no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+__all__ = [
+    "NO_CHANGES",
+    "ChangeRefusedError",
+    "ChangedDocument",
+    "DocumentChange",
+    "DocumentChanges",
+    "StoredObjectId",
+    "StoredReference",
+    "StoredValues",
+]
+
+Document = dict[str, object]
+
+
+class ChangeRefusedError(ValueError):
+    """A change meets a value that it cannot turn into another one, so the row goes to quarantine.
+
+    The text names the place and the reason, and no value.
+
+    Attributes:
+        document: what the other changes made of it, by which the row has its key and owner; ``None`` if those
+            are as they are stored.
+    """
+
+    def __init__(self, text: str, document: Document | None = None) -> None:
+        super().__init__(text)
+        self.document = document
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObjectId:
+    """An ObjectId, as its 24 lower-case hexadecimal digits."""
+
+    digits: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReference:
+    """A reference to a document of another collection (DBRef); ``id`` is a stored value."""
+
+    collection: str
+    id: object
+
+
+class StoredValues(Protocol):
+    """What the values of a store mean. Documents hold them as the client of the driver gives them."""
+
+    def read(self, value: object) -> object:
+        """Return one value as Python has it; what is in it stays as it is stored.
+
+        That is ``str``, ``bool``, ``int``, ``float``, ``None``, a ``datetime`` in UTC, a ``Decimal``,
+        ``bytes``, a ``UUID``, a :class:`StoredObjectId`, a :class:`StoredReference`, a ``dict`` or a ``list``
+        of stored values, or anything else as it is.
+        """
+        ...
+
+    def write(self, value: object) -> object:
+        """Return what a store holds for such a value. A whole number is stored as the driver stores those."""
+        ...
+
+
+@dataclass(slots=True)
+class ChangedDocument:
+    """A document after a change.
+
+    Attributes:
+        document: what the model judges.
+        rules: the numbers of the rules that changed something, rising, each once.
+    """
+
+    document: Document
+    rules: Sequence[int] = ()
+
+
+class DocumentChange(Protocol):
+    """Changes the documents of one entity."""
+
+    @property
+    def reads_broken_text(self) -> bool:
+        """Whether it takes texts that are not UTF-8: each wrong byte as a surrogate (``surrogateescape``)."""
+        return False
+
+    @property
+    def dropped(self) -> frozenset[str] | None:
+        """The names at the top of a document that it drops, if it does nothing else."""
+        return None
+
+    def __call__(self, document: Document, values: StoredValues) -> ChangedDocument:
+        """Return a document after the change; the given one may be changed in place.
+
+        Raises:
+            ChangeRefusedError: the row goes to quarantine.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChanges:
+    """What is changed in a store, by name of entity.
+
+    Attributes:
+        documents: the change of each entity that has one.
+        keys: the field that is the key of an entity instead of ``_id``, under its stored name; documents then
+            have an ``_id`` of any kind, which no row keeps.
+        ids: entities whose key is stored as an ObjectId: ``uuid`` or ``text``, what it becomes.
+    """
+
+    documents: Mapping[str, DocumentChange] = field(default_factory=dict[str, DocumentChange])
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    ids: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __bool__(self) -> bool:
+        return bool(self.documents or self.keys or self.ids)
+
+    @property
+    def only_drop(self) -> bool:
+        """Whether nothing but names at the top of documents is dropped."""
+        dropping = (change.dropped is not None for change in self.documents.values())
+        return not self.keys and not self.ids and all(dropping)
+
+
+NO_CHANGES: Final = DocumentChanges()

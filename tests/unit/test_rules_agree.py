@@ -1,0 +1,375 @@
+"""The rules of a job mean the same in a copy and in a verification, which share no code of theirs."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import bson
+import pytest
+from bson import DBRef, Decimal128, ObjectId
+from bson.binary import UUID_SUBTYPE, Binary
+from bson.errors import InvalidDocument
+from bson.int64 import Int64
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from twinstore.bulk.changes import ChangeRefusedError, DocumentChange
+from twinstore.models import json_text
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
+from twinstore.testing.typed_entities import WARES
+from twinstore_backfill.copy.rules import copier_changes
+from twinstore_backfill.rules.model import (
+    DateRule,
+    DefaultRule,
+    DeriveRule,
+    DropRule,
+    IdRule,
+    JobRules,
+    KeyRule,
+    MapRule,
+    NumberRule,
+    RenameRule,
+    ReplaceRule,
+    Rule,
+    TrimRule,
+)
+from twinstore_backfill.verify.expected import Expected, Refused, RowExpectation
+from twinstore_backfill.verify.rules import verifier_changes
+from twinstore_mongo.bulk.export import Exporter
+from twinstore_mongo.bulk.places import codec_after, place_of
+from twinstore_mongo.bulk.scan import CollectionScan
+from twinstore_mongo.mapping.object_ids import ReplacedIds
+from twinstore_mongo.mapping.stored_values import MONGO_VALUES
+
+ENTITIES = {entity.name: entity for entity in (RUNS, WARES, AUDIT, SCHEDULES)}
+OID = ObjectId("65a1b2c3d4e5f60718293a4b")
+WORDS = (
+    "done",
+    "a\uf8ffb",
+    "n/a",
+    "1",
+    "true",
+    "",
+    " ",
+    "\u2003a\n",
+    "\x1fa ",
+    "a\0b",
+    "x\udcffy",
+    "ab",
+    "aab",
+)
+DATES: tuple[str, ...] = (
+    "01.03.2024 13:30",
+    "1.3.24 1:30",
+    "27.10.2024 02:30",
+    "31.03.2024 02:30",
+    "31.02.2024 10:00",
+)
+DATES += ("02.03.2024", "2024-03-01", "1709296200", "-1", "1 March 2024 1:05 pm", "2024-03-01T00:00:00Z")
+DATES += ("Fri, 01 Mar 2024 12:30:00 +0100", "MAR 1 2024", "20240301", "9" * 19, "1709296200123456")
+NUMBERS: tuple[str, ...] = (
+    "0",
+    "-0",
+    "12",
+    "-12.50",
+    "0.1",
+    "1.10",
+    "007",
+    "+1",
+    "1e3",
+    "1.",
+    ".5",
+    "9223372036854775808",
+)
+NUMBERS += ("0.30000000000000004", "0.1000000000000000055", "123456789012345678", "1" * 40, "0.00001")
+IDS = (str(OID), str(OID).upper(), str(OID)[1:], f"{OID}0")
+TEXTS = st.sampled_from((*WORDS, *DATES, *NUMBERS, *IDS))
+SCALARS = st.one_of(
+    TEXTS,
+    st.none(),
+    st.booleans(),
+    st.sampled_from((0, 1, -1, 12, 1709296200, 1709296200000)),
+    st.sampled_from((Int64(1), Int64(1709296200000000), Int64(2**62))),
+    st.sampled_from((0.1, 1.0, -0.0, 12.5, 1709296200.0, 1e300, float("nan"), float("inf"))),
+    st.sampled_from(("0", "1.50", "12E+2", "-1.5E-3", "1E+40", "NaN", "-0")).map(Decimal128),
+    st.just(OID),
+    st.sampled_from((OID, str(OID), "x", None)).map(lambda value: DBRef("schedules", value)),
+    st.sampled_from((datetime(2024, 3, 1, 12, 30), datetime(1960, 1, 1))),  # noqa: DTZ001  # as the client has them
+    st.just(Binary(bytes(16), UUID_SUBTYPE)),
+    st.just(b"bytes"),
+)
+NAMES = ("a", "at", "old", "queued", "newHigh", "detectedAt", "b.c", "a\0", "A")
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3),
+    max_leaves=5,
+)
+OBJECTS = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4)
+TOPS = {
+    "_id": st.sampled_from(("r1", OID, str(OID))),
+    "id": SCALARS,
+    "state": SCALARS,
+    "error": VALUES,
+    "createdAt": SCALARS,
+    "price": SCALARS,
+    "design": SCALARS,
+    "weights": st.lists(SCALARS, max_size=3),
+    "stats": OBJECTS | VALUES,
+    "deltas": st.lists(OBJECTS | VALUES, max_size=3) | VALUES,
+    "m": OBJECTS | VALUES,
+    "legacy": VALUES,
+    # A name that documents have for themselves.
+    "deletedBy": SCALARS,
+}
+OPTIONAL: dict[Any, st.SearchStrategy[Any]] = {name: values for name, values in TOPS.items() if name != "_id"}
+REQUIRED: dict[Any, st.SearchStrategy[Any]] = {"_id": TOPS["_id"]}
+DOCUMENTS = st.fixed_dictionaries(REQUIRED, optional=OPTIONAL)
+PATHS = st.sampled_from(
+    (
+        *((name,) for name in TOPS if name not in {"_id", "id"}),
+        ("stats", "queued"),
+        ("stats", "old"),
+        ("deltas", "at"),
+        ("deltas", "detectedAt"),
+        ("deltas", "newHigh"),
+        ("m", "*"),
+        ("m", "*", "a"),
+        ("m", "b.c"),
+        ("m", "a", "at"),
+    )
+)
+MODEL_PATHS = st.sampled_from(
+    (("state",), ("error",), ("createdAt",), ("price",), ("stats", "queued"), ("deltas", "detectedAt"))
+)
+FORMATS: tuple[str, ...] = (
+    "%d.%m.%Y %H:%M",
+    "%d.%m.%Y",
+    "%m.%d.%Y",
+    "%Y-%m-%d",
+    "%d %B %Y %I:%M %p",
+    "%b %d %Y",
+    "%Y%m%d",
+)
+FORMATS += ("%a, %d %b %Y %H:%M:%S %z", "epoch-seconds", "epoch-milliseconds", "epoch-microseconds")
+
+
+def of(
+    kind: type[Rule],
+    path: st.SearchStrategy[tuple[str, ...]] = PATHS,
+    **more: Any,  # noqa: ANN401  # the parts of any rule
+) -> st.SearchStrategy[Rule]:
+    """Return rules of a kind."""
+    return st.builds(kind, number=st.just(0), line=st.just(1), entity=st.just("*"), path=path, **more)
+
+
+def moves(item: Rule) -> bool:
+    """Whether a rule moves a value to another place; who checks rules refuses the others."""
+    return isinstance(item, RenameRule) and item.path != item.to
+
+
+RULES = st.one_of(
+    of(ReplaceRule, old=st.sampled_from(("a", "ab", ".", "\0")), by=st.sampled_from(("", "z", "aa"))),
+    of(ReplaceRule, what=st.sampled_from(("nul", "invalid-utf-8")), by=st.sampled_from(("", "?"))),
+    of(TrimRule, empty=st.booleans()),
+    of(
+        MapRule,
+        values=st.dictionaries(
+            st.sampled_from(("done", "1", "true", "", "12", "a")),
+            st.sampled_from(("x", 1, 2.5, True)),
+            max_size=3,
+        ),
+        absent=st.sampled_from(((), ("n/a", ""), ("false", "-1"))),
+    ),
+    of(
+        DateRule,
+        formats=st.lists(st.sampled_from(FORMATS), min_size=1, max_size=3, unique=True).map(tuple),
+        zone=st.sampled_from(("Europe/Zurich", "UTC")),
+    ),
+    of(
+        NumberRule,
+        source=st.sampled_from(("text", "decimal")),
+        factor=st.sampled_from(tuple(map(Decimal, ("1", "60", "0.001", "100", "1E+3", "-2")))),
+    ),
+    of(IdRule, to=st.sampled_from(("uuid", "text"))),
+    of(IdRule, path=st.just(("_id",)), to=st.sampled_from(("uuid", "text"))),
+    of(
+        DeriveRule,
+        path=MODEL_PATHS,
+        how=st.sampled_from(("max", "min", "first", "last", "count")),
+        of=st.sampled_from((("deltas",), ("deltas", "at"), ("m", "*", "a"), ("weights",), ("legacy", "a"))),
+    ),
+    of(RenameRule, to=MODEL_PATHS, keep=st.booleans()).filter(moves),
+    of(DropRule),
+    of(KeyRule, path=st.just(("id",))),
+    of(
+        DefaultRule,
+        path=MODEL_PATHS,
+        value=st.sampled_from(("x", 1, 2.0, False, "2024-03-01T12:30:00Z", ["a"], {"a": 1})),
+    ),
+)
+
+
+def separate(rules: list[Rule]) -> tuple[Rule, ...]:
+    """Return the rules that a job may have together, with their numbers."""
+    kept: list[Rule] = []
+    for item in rules:
+        overlaps = any(
+            (type(item) is type(other) and item.path == other.path and not isinstance(item, ReplaceRule))
+            or inside(item, other)
+            or inside(other, item)
+            for other in kept
+        )
+        if not overlaps:
+            kept.append(item)
+    return tuple(with_number(item, number) for number, item in enumerate(kept, 1))
+
+
+def inside(one: Rule, other: Rule) -> bool:
+    """Whether a rule drops what another one is about."""
+    return isinstance(one, DropRule) and other.path[: len(one.path)] == one.path
+
+
+def with_number(item: Rule, number: int) -> Rule:
+    """Return a rule with its place in the file."""
+    found = deepcopy(item)
+    object.__setattr__(found, "number", number)
+    return found
+
+
+def outcome(change: DocumentChange | None, document: dict[str, object]) -> object:
+    """Return a document after a change, with the types of its values, or that it is refused."""
+    if change is None:
+        return form(document), ()
+    try:
+        changed = change(deepcopy(document), MONGO_VALUES)
+    except ChangeRefusedError:
+        return "refused"
+    return form(changed.document), tuple(changed.rules)
+
+
+def form(value: object) -> object:
+    """Return a stored value so that values of two types differ; of integers the bits do not count."""
+    if isinstance(value, dict):
+        return {name: form(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return list(map(form, value))
+    if isinstance(value, Int64):
+        return "int", int(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return type(value).__name__, repr(value)
+
+
+JOBS = {
+    "rules": st.lists(RULES, min_size=1, max_size=4).map(separate),
+    "document": DOCUMENTS,
+    "name": st.sampled_from(tuple(ENTITIES)),
+}
+
+
+LONG_NUMBER = NumberRule(
+    number=1, line=1, entity="*", path=("price",), source="text", factor=Decimal("0.001")
+)
+
+
+@settings(max_examples=400)
+@given(**JOBS)
+@example(
+    rules=separate(
+        [NumberRule(number=1, line=1, entity="*", path=("price",), source="text", factor=Decimal("0.001"))]
+    ),
+    document={"_id": "r1", "price": "1" * 31},
+    name="wares",
+)
+def test_a_copy_and_a_verification_change_every_document_alike(
+    rules: tuple[Rule, ...], document: dict[str, object], name: str
+) -> None:
+    agree(rules, document, name)
+
+
+def agree(rules: tuple[Rule, ...], document: dict[str, object], name: str) -> None:
+    """Compare the two changes of one document."""
+    job, entity = JobRules(rules), ENTITIES[name]
+    copied = copier_changes(job, [entity])
+    verified = verifier_changes(job, [entity])
+    assert (copied.keys, copied.ids) == (verified.keys, verified.ids)
+    assert copied.documents.keys() == verified.documents.keys()
+    both = (copied.documents.get(name), verified.documents.get(name))
+    assert getattr(both[0], "dropped", None) == getattr(both[1], "dropped", None)
+    assert outcome(both[0], document) == outcome(both[1], document)
+
+
+@pytest.mark.long
+@settings(max_examples=20_000)
+@given(**JOBS)
+def test_they_agree_about_many_more_documents(
+    rules: tuple[Rule, ...], document: dict[str, object], name: str
+) -> None:
+    agree(rules, document, name)
+
+
+NOON = datetime(2024, 3, 1, 12)  # noqa: DTZ001  # as the client has dates
+BASES: dict[str, dict[str, object]] = {
+    "schedules": {
+        "schemaVersion": "scheduler.schedule@1",
+        "tenantId": "t",
+        "name": "s",
+        "enabled": False,
+        "whenCron": "0 * * * *",
+        "timezone": "UTC",
+        "mode": "analysis-only",
+        "selection": {"scope": "all-images"},
+        "createdAt": NOON,
+        "createdBy": "ada",
+        "updatedAt": NOON,
+        "updatedBy": "ada",
+    },
+    "runs": {
+        "schemaVersion": "scheduler.run@1",
+        "tenantId": "t",
+        "trigger": "manual",
+        "state": "queued",
+        "createdAt": NOON,
+    },
+    "audit": {
+        "tenantId": "t",
+        "category": "c",
+        "action": "a",
+        "occurredAt": NOON,
+        "actor": {"actorId": "a", "displayName": "A", "kind": "user"},
+    },
+    "wares": {"tenantId": "t", "batch": "b", "name": "n", "price": Decimal128("1.5"), "_version": Int64(1)},
+}
+# Three bytes, which become three wrong ones.
+BROKEN = "\uf8ff"
+
+
+@settings(max_examples=400)
+@given(**JOBS)
+def test_a_copy_stores_what_a_verification_expects(
+    rules: tuple[Rule, ...], document: dict[str, object], name: str
+) -> None:
+    entity, job = ENTITIES[name], JobRules(rules)
+    try:
+        raw = bson.encode({**BASES[name], **document})
+    except (InvalidDocument, UnicodeEncodeError):
+        return  # no document of a server
+    raw = raw.replace(BROKEN.encode(), b"\xff\xff\xff")
+    copied = copier_changes(job, [entity])
+    ids = None if name not in copied.ids else ReplacedIds.of(entity.key_parts[0].type, copied.ids[name])
+    exporter = Exporter(
+        codec_after(entity, copied), frozenset(), copied.documents.get(name), place_of(entity, copied), ids
+    )
+    (record,) = exporter.records(raw)
+    (row,) = CollectionScan.of(entity, verifier_changes(job, [entity])).rows(raw)
+    expected = RowExpectation(entity, job.of(entity, DropRule)).of(row)
+    if record.model is None:
+        assert row.key is None or isinstance(expected, Refused)
+        return
+    assert isinstance(expected, Expected)
+    assert (record.key, record.owner, tuple(record.rules)) == (row.key, row.owner, row.rules)
+    stored = json_text.dumps_sorted({"doc": record.model.wire(), "storage": dict(record.storage)})
+    assert stored == expected.content

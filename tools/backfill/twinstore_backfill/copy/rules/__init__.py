@@ -1,0 +1,5 @@
+"""The rules of a job as a copy applies them; a verification has other code for the same rules."""
+
+from twinstore_backfill.copy.rules.changes import copier_changes
+
+__all__ = ["copier_changes"]

@@ -1,0 +1,94 @@
+"""The changes of a whole job: by entity the steps of its rules, in the order in which kinds apply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from twinstore.bulk.changes import ChangedDocument, ChangeRefusedError, DocumentChange, DocumentChanges
+from twinstore_backfill.copy.rules.results import ID
+from twinstore_backfill.copy.rules.steps import Place, Step, step_of
+from twinstore_backfill.rules.model import DropRule, IdRule, KeyRule, RenameRule, ReplaceRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from twinstore.bulk.changes import StoredValues
+    from twinstore.catalog.entity import Entity
+    from twinstore_backfill.copy.rules.places import Members
+    from twinstore_backfill.rules.model import JobRules, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class EntityChange(DocumentChange):
+    """The change of the documents of one entity."""
+
+    steps: Sequence[tuple[int, Step]]
+    broken_text: bool
+    only_drops: frozenset[str] | None
+
+    @property
+    @override
+    def reads_broken_text(self) -> bool:
+        return self.broken_text
+
+    @property
+    @override
+    def dropped(self) -> frozenset[str] | None:
+        return self.only_drops
+
+    @override
+    def __call__(self, document: Members, values: StoredValues) -> ChangedDocument:
+        changed: set[int] = set()
+        refusal: ChangeRefusedError | None = None
+        for number, step in self.steps:
+            try:
+                if step(document, values):
+                    changed.add(number)
+            except ChangeRefusedError as error:
+                # The other rules still say whose row it is.
+                refusal = refusal or error
+        if refusal is not None:
+            raise ChangeRefusedError(str(refusal), document)
+        return ChangedDocument(document, sorted(changed))
+
+
+def copier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentChanges:
+    """Return what a copy changes in the documents of a source."""
+    found = {entity: rules.changing(entity) for entity in entities}
+    keys = {entity.name: rule.path[0] for entity in found for rule in rules.of(entity, KeyRule)}
+    ids = {
+        entity.name: rule.to
+        for entity in found
+        for rule in rules.of(entity, IdRule)
+        if len(entity.key) == 1 and rule.path == (keys.get(entity.name) or key_name(entity),)
+    }
+    return DocumentChanges(
+        {entity.name: _change(entity, of_entity) for entity, of_entity in found.items() if of_entity},
+        keys,
+        ids,
+    )
+
+
+def key_name(entity: Entity) -> str:
+    """Return under which name documents have a key of one part."""
+    has_own_name = entity.document_id is None and not entity.key_as_id
+    return entity.key[0] if has_own_name else ID
+
+
+def _change(entity: Entity, rules: Sequence[Rule]) -> EntityChange:
+    place = Place(entity, [rule for rule in rules if isinstance(rule, RenameRule)])
+    return EntityChange(
+        steps=tuple((rule.number, step_of(rule, place)) for rule in rules),
+        broken_text=any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules),
+        only_drops=only_drops(rules),
+    )
+
+
+def only_drops(rules: Sequence[Rule]) -> frozenset[str] | None:
+    """Return the names at the top of documents that rules drop, ``None`` if they do anything else."""
+    if not all(isinstance(rule, DropRule) and len(rule.path) == 1 for rule in rules):
+        return None
+    return frozenset(rule.path[0] for rule in rules)
