@@ -128,7 +128,7 @@ def repair(
     from twinstore_backfill.repair.engine import Repair, read_reported_rows, require_same_stores
     from twinstore_backfill.report.writing import report_directory, reports_in
     from twinstore_backfill.retention import resolve_as_of
-    from twinstore_backfill.rules.checking import check_rules
+    from twinstore_backfill.rules import check_job
     from twinstore_backfill.stores import prepare_target, refuse_same_store, select_entities
     from twinstore_backfill.verify.engine import run_verify
 
@@ -140,7 +140,7 @@ def repair(
         with sides.opened(name) as (left, right), progress_output.progress() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
-            check_rules(options.rules, left.bulk.entities())
+            check_job(options.rules, left.bulk.entities())
             check_ignored_fields(options.ignored_fields, left.bulk.entities())
             with read_reported_rows(differences.given, select_entities(left.bulk, ())) as rows:
                 require_same_stores(differences.given, left, right)

@@ -40,7 +40,7 @@ from twinstore_backfill.report.model import (
     Tool,
 )
 from twinstore_backfill.retention import resolve_as_of
-from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules import check_job
 from twinstore_backfill.rules.model import ANY, DropRule
 from twinstore_backfill.stores import (
     NOTHING_LACKED,
@@ -153,7 +153,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     started = monotonic()
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_rules(options.rules, source.bulk.entities())
+    check_job(options.rules, source.bulk.entities())
     check_ignored_fields(options.ignored_fields, source.bulk.entities())
     options.subset.check(entities)
     if options.tenants:

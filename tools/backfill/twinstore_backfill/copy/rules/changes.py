@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from twinstore.bulk.changes import ChangedDocument, ChangeRefusedError, DocumentChange, DocumentChanges
-from twinstore_backfill.copy.rules.results import ID
-from twinstore_backfill.copy.rules.steps import Place, Step, step_of
 from twinstore_backfill.rules.model import DropRule, IdRule, KeyRule, RenameRule, ReplaceRule
 
 if TYPE_CHECKING:
@@ -18,7 +16,10 @@ if TYPE_CHECKING:
     from twinstore.bulk.changes import StoredValues
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.copy.rules.places import Members
+    from twinstore_backfill.copy.rules.steps import Step
     from twinstore_backfill.rules.model import JobRules, Rule
+
+ID: Final = "_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ def key_name(entity: Entity) -> str:
 
 
 def _change(entity: Entity, rules: Sequence[Rule]) -> EntityChange:
+    from twinstore_backfill.copy.rules.steps import Place, step_of  # noqa: PLC0415  # few jobs have rules
+
     place = Place(entity, [rule for rule in rules if isinstance(rule, RenameRule)])
     return EntityChange(
         steps=tuple((rule.number, step_of(rule, place)) for rule in rules),

@@ -22,8 +22,6 @@ from twinstore_backfill.rules.model import (
     Rule,
 )
 from twinstore_backfill.verify.rules.fields import ID, renamed
-from twinstore_backfill.verify.rules.ids import key_after
-from twinstore_backfill.verify.rules.kinds import Compilation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -111,6 +109,8 @@ def key_place(entity: Entity, rules: Sequence[Rule]) -> tuple[str, ...]:
 
 def change_of(entity: Entity, rules: Sequence[Rule]) -> VerifierChange:
     """Return the change of an entity."""
+    from twinstore_backfill.verify.rules.kinds import Compilation  # noqa: PLC0415  # few jobs have rules
+
     renames = [rule for rule in rules if isinstance(rule, RenameRule)]
     compilation = Compilation(entity, renames, any(isinstance(rule, KeyRule) for rule in rules))
     broken = any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules)
@@ -155,6 +155,8 @@ def ranges_after(changes: DocumentChanges, entity: Entity, ranges: Iterable[KeyR
     """Return ranges that were cut by stored ObjectIds with the keys that the rules make of these."""
     if changes.ids.get(entity.name) != "uuid":
         return ranges
+    from twinstore_backfill.verify.rules.ids import key_after  # noqa: PLC0415  # few jobs have rules
+
     kind = entity.key_parts[0].type
     return (
         KeyRange(*(None if key is None else key_after(key, kind) for key in (within.lower, within.upper)))
