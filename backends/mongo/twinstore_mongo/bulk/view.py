@@ -83,7 +83,8 @@ class MongoView(BulkView):
         ignored: AbstractSet[str] = frozenset(),
     ) -> Iterator[Sequence[Record]]:
         exporter = self._exporter(entity, ignored)
-        documents = None if exporter.change else native_documents(entity, exporter.ignored)
+        is_exact = exporter.change is not None and not exporter.change.quiet
+        documents = None if is_exact else native_documents(entity, exporter.ignored)
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         most = batch_size_argument(batch_size)
         if documents is None:

@@ -29,6 +29,7 @@ class EntityChange(DocumentChange):
     steps: Sequence[tuple[int, Step]]
     broken_text: bool
     only_drops: frozenset[str] | None
+    changes_no_normal_form: bool
 
     @property
     @override
@@ -39,6 +40,11 @@ class EntityChange(DocumentChange):
     @override
     def dropped(self) -> frozenset[str] | None:
         return self.only_drops
+
+    @property
+    @override
+    def quiet(self) -> bool:
+        return self.changes_no_normal_form
 
     @override
     def __call__(self, document: Members, values: StoredValues) -> ChangedDocument:
@@ -80,6 +86,7 @@ def key_name(entity: Entity) -> str:
 
 
 def _change(entity: Entity, rules: Sequence[Rule]) -> EntityChange:
+    from twinstore_backfill.copy.rules.quiet import are_quiet  # noqa: PLC0415  # few jobs have rules
     from twinstore_backfill.copy.rules.steps import Place, step_of  # noqa: PLC0415  # few jobs have rules
 
     place = Place(entity, [rule for rule in rules if isinstance(rule, RenameRule)])
@@ -87,6 +94,7 @@ def _change(entity: Entity, rules: Sequence[Rule]) -> EntityChange:
         steps=tuple((rule.number, step_of(rule, place)) for rule in rules),
         broken_text=any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules),
         only_drops=only_drops(rules),
+        changes_no_normal_form=are_quiet(entity, rules),
     )
 
 
