@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import bson
 import pytest
@@ -47,7 +47,7 @@ BASES: Final[Mapping[Entity, Mapping[str, object]]] = {
 DONE: Final = {"done": "completed"}
 
 
-def rule(kind: type[Rule], path: str, **more: object) -> Rule:
+def rule(kind: type[Rule], path: str, **more: Any) -> Rule:  # noqa: ANN401  # the parts of any rule
     return kind(number=1, line=1, entity="*", path=tuple(path.split(".")), **more)  # type: ignore[arg-type]  # of any kind
 
 
