@@ -48,7 +48,7 @@ DONE: Final = {"done": "completed"}
 
 
 def rule(kind: type[Rule], path: str, **more: Any) -> Rule:  # noqa: ANN401  # the parts of any rule
-    return kind(number=1, line=1, entity="*", path=tuple(path.split(".")), **more)  # type: ignore[arg-type]  # of any kind
+    return kind(number=1, line=1, entity="*", path=tuple(path.split(".")), **more)
 
 
 @pytest.mark.parametrize(
