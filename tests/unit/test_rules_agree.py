@@ -199,7 +199,9 @@ RULES = st.one_of(
         DeriveRule,
         path=MODEL_PATHS,
         how=st.sampled_from(("max", "min", "first", "last", "count")),
-        of=st.sampled_from((("deltas",), ("deltas", "at"), ("m", "*", "a"), ("weights",), ("legacy", "a"))),
+        of=st.sampled_from(
+            (("deltas",), ("deltas", "at"), ("m", "*"), ("m", "*", "a"), ("weights",), ("legacy", "a"))
+        ),
     ),
     of(RenameRule, to=MODEL_PATHS, keep=st.booleans()).filter(moves),
     of(DropRule),
@@ -373,3 +375,8 @@ def test_a_copy_stores_what_a_verification_expects(
     assert (record.key, record.owner, tuple(record.rules)) == (row.key, row.owner, row.rules)
     stored = json_text.dumps_sorted({"doc": record.model.wire(), "storage": dict(record.storage)})
     assert stored == expected.content
+
+
+def test_they_count_the_values_of_any_names_alike() -> None:
+    rule = DeriveRule(number=1, line=1, entity="runs", path=("stats", "queued"), how="count", of=("m", "*"))
+    agree((rule,), {"_id": "r1", "stats": {}, "m": {"a": 1, "b": None}}, "runs")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
 import bson
+import psycopg
 import pytest
 from bson import DBRef, ObjectId
 from bson.raw_bson import RawBSONDocument
@@ -14,12 +17,18 @@ from pymongo import MongoClient
 
 from tests.migration_tool.verify.test_corruptions import merged_settings
 from tests.migration_tool.verify.test_rules import RULES
-from tests.support.copies import Pair, open_store
+from tests.support.copies import AS_OF, Pair, open_store
 from twinstore.config import load_settings
+from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run
+from twinstore_backfill.causes import cause_of
 from twinstore_backfill.outcome import Exit, PreflightError
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.repair.engine import Repair, ReportedRows
 from twinstore_backfill.rules.model import IdRule, JobRules, KeyRule, RenameRule, ReplaceRule, Rule
+from twinstore_backfill.verify.expected import Refused, RowExpectation
+from twinstore_mongo.bulk.scan import CollectionScan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,3 +122,23 @@ def test_a_driver_that_cannot_change_its_rows_is_refused(pair: Pair) -> None:
     back = Pair(pair.target, pair.source, pair.directory)
     with pytest.raises(PreflightError, match="Rules cannot be applied to what Postgres"):
         back.verify(rules=ALL)
+
+
+def test_rows_are_repaired_under_the_rules(pair: Pair, postgres_database: PostgresDatabase) -> None:
+    with psycopg.connect(postgres_database.superuser_url) as connection:
+        connection.execute("DELETE FROM scheduler.runs")
+    with TemporaryFile() as spool:
+        rows = ReportedRows(pair.source.bulk.entities(), spool)
+        found = ({"entity": "runs", "kind": "missing", "key": [uuid]} for uuid in IDS.values())
+        rows.take(json.dumps(line).encode() + b"\n" for line in found)
+        Repair(pair.source, pair.target, AS_OF, StopSwitch(), ALL).run([RUNS], rows, remove=False)
+    report = pair.verify(rules=ALL)
+    assert (report.verdict, report.reasons) == ("PASS", ())
+
+
+def test_a_document_that_cannot_be_decoded_has_the_cause_that_a_job_accepts() -> None:
+    raw = bson.encode({"_id": "a1", "tenantId": "t", "action": "??"}).replace(b"??", b"\xff\xfe")
+    (row,) = CollectionScan.of(AUDIT).rows(raw)
+    refused = RowExpectation(AUDIT, ()).of(row)
+    assert isinstance(refused, Refused)
+    assert str(cause_of(AUDIT, refused.reason)) == "broken"

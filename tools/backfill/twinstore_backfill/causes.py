@@ -93,7 +93,7 @@ SENTENCES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"it is stored under the key of another row", KEY),
         (r"\S+: names that are blank, or differ only in case", MAP_NAMES),
         (r"holds text that is not UTF-8|holds what the client does not give back", BROKEN),
-        (r"a document holds what cannot be given back", BROKEN),
+        (r"a document holds what cannot be given back|a value of the form bson", BROKEN),
         (r"its run has no file ", ORPHAN),
         (re.escape(NO_PARENT), ORPHAN),
         (f"{re.escape(TOO_LARGE)}|it is larger than any row", TARGET),

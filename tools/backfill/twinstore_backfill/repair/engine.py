@@ -108,6 +108,7 @@ class Repair:
         self._source, self._target, self._as_of, self._stop = source, target, as_of, stop
         changes = copier_changes(rules, source.bulk.entities())
         self._rows = source.bulk.with_changes(changes)
+        self._rules = rules
         self.done = RepairResult()
 
     def run(self, entities: Sequence[Entity], rows: ReportedRows, *, remove: bool) -> RepairResult:
@@ -143,7 +144,7 @@ class Repair:
         self._stop.raise_if_interrupted("Rows that were repaired stay repaired; run the same command again.")
         lines = FirstLines()
         expired = expiry_test(entity, self._target.options, self._as_of)
-        reader = RangeReader(entity, expired=expired, lines=lines)
+        reader = RangeReader(entity, expired=expired, lines=lines, rules=self._rules)
         with ExitStack() as stack:
             view = stack.enter_context(self._rows.view())
             # In order, so that a second row of one key is seen as one.

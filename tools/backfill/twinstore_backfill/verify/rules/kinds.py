@@ -39,6 +39,7 @@ from twinstore_backfill.verify.rules.places import (
     each,
     fill_at,
     holders,
+    names_in,
     replace_at,
     replace_whole,
     same_unless_changed,
@@ -237,7 +238,8 @@ def derive_step(rule: DeriveRule, compilation: Compilation) -> Step:
         found = [item for item in values_at(document, rule.of) if values.read(item) is not None]
         if rule.how == "count":
             *way, last = rule.of
-            if not any(holder.get(last) is not None for holder in holders(document, way)):
+            there = (holder[name] for holder in holders(document, way) for name in names_in(holder, last))
+            if all(value is None for value in there):
                 return False
             return fill_at(document, path, lambda: values.write(len(found)), null=False)
         if not found:
