@@ -19,6 +19,7 @@ from tests.migration_tool.verify.test_corruptions import merged_settings
 from tests.migration_tool.verify.test_rules import RULES
 from tests.support.copies import AS_OF, Pair, open_store
 from twinstore.config import load_settings
+from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run
@@ -27,6 +28,7 @@ from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.repair.engine import Repair, ReportedRows
 from twinstore_backfill.rules.model import IdRule, JobRules, KeyRule, RenameRule, ReplaceRule, Rule
+from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.expected import Refused, RowExpectation
 from twinstore_mongo.bulk.scan import CollectionScan
 
@@ -122,6 +124,14 @@ def test_a_driver_that_cannot_change_its_rows_is_refused(pair: Pair) -> None:
     back = Pair(pair.target, pair.source, pair.directory)
     with pytest.raises(PreflightError, match="Rules cannot be applied to what Postgres"):
         back.verify(rules=ALL)
+
+
+def test_keys_that_a_rule_makes_do_not_bound_a_copy(pair: Pair) -> None:
+    part = Subset(key_from=(min(IDS.values()),))
+    with pytest.raises(ValidationError, match="--key-from"):
+        pair.copy(rules=ALL, entities=["runs"], subset=part)
+    rest = pair.copy(rules=ALL, entities=["audit"], subset=Subset(key_from=("a1",)), execute=False)
+    assert rest.totals.all()["read"] == len(IDS) - 1
 
 
 def test_rows_are_repaired_under_the_rules(pair: Pair, postgres_database: PostgresDatabase) -> None:

@@ -13,7 +13,7 @@ from twinstore.bulk.port import Record
 from twinstore.bulk.release import copy_counts, copyable_rows
 from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN
 from twinstore.catalog.tenancy import NO_TENANT, Tenant
-from twinstore.errors import TwinstoreError
+from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.fast.library import library
 from twinstore.fast.program import NoProgram, program_of
 from twinstore.fast.records import PackedBatch
@@ -53,8 +53,14 @@ class SourceRows:
 
     def __init__(self, port: BulkPort, options: CopyOptions) -> None:
         self.rules = options.rules
-        self.port = port.with_changes(copier_changes(self.rules, port.entities()))
+        changes = copier_changes(self.rules, port.entities())
+        self.port = port.with_changes(changes)
         self.subset = options.subset
+        if self.subset.by_key and any(changes.ids.get(name) == "uuid" for name in options.entities):
+            raise ValidationError(
+                "--key-from and --key-to cannot select rows whose keys [[id]] makes of ObjectIds, because "
+                "they are read in ranges of ObjectIds; leave them out."
+            )
         self.tenants = tuple(sorted(set(options.tenants)))
         self._batch_size = options.rows_per_batch
         self._packed_size = options.rows_per_packed_batch
