@@ -64,6 +64,7 @@ def rule(kind: type[Rule], path: str, **more: Any) -> Rule:  # noqa: ANN401  # t
         (rule(RenameRule, "error", to=("scheduleId",), keep=True), False),
         (rule(TrimRule, "error"), True),
         (rule(TrimRule, "error", empty=True), False),
+        (rule(TrimRule, "_id"), False),
         (rule(DefaultRule, "schemaVersion", value="scheduler.run@1"), False),
         (rule(DefaultRule, "trigger", value="cron"), True),
         (rule(DropRule, "stats.old"), True),

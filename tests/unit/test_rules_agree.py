@@ -166,8 +166,10 @@ def of(
 
 
 def moves(item: Rule) -> bool:
-    """Whether a rule moves a value to another place; who checks rules refuses the others."""
-    return isinstance(item, RenameRule) and item.path != item.to
+    """Whether a rule moves a value out of its place; who checks rules refuses the others."""
+    return isinstance(item, RenameRule) and not all(
+        one == other for one, other in zip(item.path, item.to, strict=False)
+    )
 
 
 RULES = st.one_of(
@@ -182,7 +184,7 @@ RULES = st.one_of(
             max_size=3,
         ),
         absent=st.sampled_from(((), ("n/a", ""), ("false", "-1"))),
-    ),
+    ).filter(lambda item: isinstance(item, MapRule) and item.values.keys().isdisjoint(item.absent)),
     of(
         DateRule,
         formats=st.lists(st.sampled_from(FORMATS), min_size=1, max_size=3, unique=True).map(tuple),

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from twinstore.models.shapes import Kind, shapes_of
 from twinstore_backfill.copy.rules.results import ID, shape_at
 from twinstore_backfill.rules.model import (
+    ANY,
     DateRule,
     DefaultRule,
     DeriveRule,
@@ -56,7 +57,7 @@ def is_foreign(entity: Entity, path: Sequence[str]) -> bool:
     """Whether such a document has nothing at a stored path, because the model knows no such property."""
     name, *rest = path
     fields: Mapping[str, FieldShape] = entity.shapes
-    if name == ID or name.removeprefix("_") in entity.markers:
+    if ANY in path or name == ID or name.removeprefix("_") in entity.markers:
         return False
     while name in fields:
         value: ValueShape | None = fields[name].value
@@ -78,7 +79,8 @@ def _map(entity: Entity, rule: MapRule, shape: ValueShape) -> bool:
 
 
 def _trim(entity: Entity, rule: TrimRule, shape: ValueShape) -> bool:
-    return shape.kind in NO_TEXT or (not rule.empty and len(rule.path) == 1 and trims(entity, rule.path[0]))
+    is_field = len(rule.path) == 1 and rule.path[0] in entity.shapes
+    return shape.kind in NO_TEXT or (is_field and not rule.empty and trims(entity, rule.path[0]))
 
 
 def trims(entity: Entity, wire: str) -> bool:
