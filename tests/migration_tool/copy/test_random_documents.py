@@ -159,7 +159,11 @@ def test_what_is_of_supported_types_is_copied_and_nothing_is_lost(
             deadline=None,
             database=None,
             phases=(Phase.generate,),
-            suppress_health_check=[*HealthCheck],
+            suppress_health_check=(
+                HealthCheck.too_slow,
+                HealthCheck.data_too_large,
+                HealthCheck.filter_too_much,
+            ),
         )
         @given(pools=POOLS, rng=st.randoms(use_true_random=False))
         def one_database(pools: dict[str, list[Any]], rng: Random) -> None:
