@@ -346,8 +346,8 @@ ACCEPT = 'approved-by = "ops"\nkind = '
             "line 5: [[key]] audit.b: it overlaps the [[key]] of line 1.",
         ),
         (
-            rule("drop", 'path = "runs.old"') + rule("rename", 'path = "runs.old.state"\nto = "state"'),
-            "line 4: [[rename]] runs.old.state: it is inside what the [[drop]] of line 1 removes.",
+            rule("drop", 'path = "runs.old"') + rule("trim", 'path = "runs.old.state"'),
+            "line 4: [[trim]] runs.old.state: Run has no field 'old'",
         ),
         (
             rule("accept", f'{ACCEPT}"orphan"\nentity = "runs"\nmost = 1') * 2,
@@ -378,6 +378,10 @@ def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tm
         rule("accept", f'{ACCEPT}"orphan"\nentity = "*"\nmost = 1')
         + rule("accept", f'{ACCEPT}"key"\nentity = "*"\nmost = 1')
         + rule("accept", f'{ACCEPT}"no_trigger"'),
+        # What is taken out of an object is changed and moved before the object goes.
+        rule("drop", 'path = "runs.old"')
+        + rule("trim", 'path = "runs.old.state"')
+        + rule("rename", 'path = "runs.old.state"\nto = "state"'),
         rule("accept", f'{ACCEPT}"beside"\npath = "policy_jobs.priorityRank"'),
     ],
 )

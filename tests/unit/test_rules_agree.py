@@ -232,8 +232,9 @@ def separate(rules: list[Rule]) -> tuple[Rule, ...]:
 
 
 def inside(one: Rule, other: Rule) -> bool:
-    """Whether a rule drops what another one is about."""
-    return isinstance(one, DropRule) and other.path[: len(one.path)] == one.path
+    """Whether a rule drops what another one changes there; what a rename takes out is moved before."""
+    drops = isinstance(one, DropRule) and not isinstance(other, RenameRule)
+    return drops and other.path[: len(one.path)] == one.path
 
 
 def with_number(item: Rule, number: int) -> Rule:

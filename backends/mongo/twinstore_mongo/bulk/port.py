@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,10 +61,10 @@ SIZE: Final[dict[str, Any]] = {LARGEST: {"$max": {"$bsonSize": "$$ROOT"}}}
 class MongoBulk(BulkPort):
     """Implements :class:`~twinstore.bulk.port.BulkPort` for any module."""
 
-    def __init__(self, connection: Connection, module: Module, changes: DocumentChanges = NO_CHANGES) -> None:
+    def __init__(self, connection: Connection, module: Module) -> None:
         self._connection = connection
         self._module = module
-        self._changes = changes
+        self._changes = NO_CHANGES
 
     @property
     @override
@@ -106,7 +107,10 @@ class MongoBulk(BulkPort):
 
     @override
     def with_changes(self, changes: DocumentChanges) -> MongoBulk:
-        return MongoBulk(self._connection, self._module, changes)
+        # With what this one has asked the server already.
+        found = copy(self)
+        found._changes = changes  # noqa: SLF001  # its own class
+        return found
 
     @override
     def inventory(self) -> tuple[Inventory, ...]:

@@ -294,8 +294,10 @@ class RangeReader:
             return False
         if record.ignored:
             self._rules.add_dropped(1)
-        self._ignored[label] += record.ignored or self._rules.drops(record.rules)
-        self._rules.add(record.rules)
+        if record.ignored or self._rules.drops(record.rules):
+            self._ignored[label] += 1
+        if record.rules:
+            self._rules.add(record.rules)
         return True
 
     def _quarantine(self, record: Record, reason: str) -> None:

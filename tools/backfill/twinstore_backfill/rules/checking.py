@@ -127,15 +127,7 @@ class RuleCheck:
         Raises:
             ValidationError: they do.
         """
-        if not _share_entity(one, other):
-            return
-        for inner, outer in ((one, other), (other, one)):
-            is_changed = not isinstance(inner, (AcceptRule, DefaultRule, DeriveRule))
-            is_same = isinstance(inner, DropRule) and len(inner.path) == len(outer.path)
-            within = is_changed and not is_same and _leads_into(inner.path, outer.path)
-            if isinstance(outer, DropRule) and within:
-                self._refuse(inner, f"it is inside what {self._name(outer)} removes.")
-        if type(one) is type(other) and _overlap(one, other):
+        if type(one) is type(other) and _share_entity(one, other) and _overlap(one, other):
             self._refuse(other, f"it overlaps {self._name(one)}.")
 
     def _name(self, rule: Rule) -> str:

@@ -251,7 +251,8 @@ class RowComparison:
 
     def _count_rules(self, source: ScanRow) -> None:
         """Count the rules that changed a row."""
-        self.result.tenants[source.label].rules.update(source.rules)
+        if source.rules:
+            self.result.tenants[source.label].rules.update(source.rules)
 
     def _is_plain(self, row: ScanRow) -> bool:
         """Whether the content of a row is all that decides about it."""

@@ -255,7 +255,8 @@ def chosen(rule: DeriveRule, found: Sequence[object], values: StoredValues) -> o
         return found[0 if rule.how == "first" else -1]
     read: list[Any] = list(map(values.read, found))
     classes = {type(value) for value in read}
-    if not (classes <= NUMBERS or classes in ({str}, {datetime})):
+    is_ordered = all(value == value for value in read)  # noqa: PLR0124  # not a number
+    if not is_ordered or not (classes <= NUMBERS or classes in ({str}, {datetime})):
         raise refusal(rule, "finds values that cannot be compared")
     places = range(len(read))
     best = min(places, key=read.__getitem__) if rule.how == "min" else max(places, key=read.__getitem__)
