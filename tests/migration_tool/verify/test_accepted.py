@@ -202,6 +202,9 @@ def test_what_the_target_refused_has_the_cause_that_its_quarantine_names(tmp_pat
         )
         report = pair.verify(rules=accepted)
         assert (report.verdict, report.approved_exceptions) == ("PASS", 2)
+        (lists,) = (item for item in report.checks if item.id == "C5")
+        assert "1 of several entities only searched for repeated rows" in lists.summary
+        assert not any(name.startswith("due schedules") for name in lists.by_rows)
 
 
 @pytest.fixture

@@ -236,6 +236,8 @@ def list_check(
     if named:
         lists_by_rows = number_of(len(named), "list")
         more += f"; {lists_by_rows} with the rows of the target, because the source answers otherwise"
+    if repeats := sum(item.by_repeats for item in judged):
+        more += f"; {repeats} of several entities only searched for repeated rows for the same reason"
     check = listed_check(identifier, title, result, f"{lists}{list_context.chosen}{more}", problems)
     return check.model_copy(update={"by_rows": tuple(named[:SHOWN])})
 

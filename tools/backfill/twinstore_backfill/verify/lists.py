@@ -50,6 +50,7 @@ class ListFinding:
         affected_entities: the entities whose rows came in another order or number; empty if a side failed.
         tenant: whose list it is, ``None`` for all tenants.
         by_rows: it was compared with the rows of the target, because the source answers it otherwise.
+        by_repeats: for that reason it was only searched for repeated rows.
     """
 
     query: str
@@ -60,6 +61,7 @@ class ListFinding:
     unreadable_entities: tuple[str, ...] = ()
     tenant: str | None = None
     by_rows: bool = False
+    by_repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)

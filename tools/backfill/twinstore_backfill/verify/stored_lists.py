@@ -140,10 +140,21 @@ class StoredRows:
 
 
 def compare_with_rows(context: VerifyContext, item: ListFinding, page: int, rows: StoredRows) -> ListFinding:
-    """Compare a list of the target with its rows, where the source cannot answer that list."""
+    """Compare a list of the target with its rows, where the source cannot answer that list.
+
+    Of a list whose module does not say which rows make it, only repeated rows are looked for.
+    """
     queries = list_queries(context, item.tenant, page, context.source.storage)
     query = next(query for query in queries if query.name == item.query)
-    return replace(check_list(query, context.target, rows), tenant=item.tenant, by_rows=True)
+    known = rows_of(query) is not None
+    found = check_list(query, context.target, rows)
+    return replace(found, tenant=item.tenant, by_rows=known, by_repeats=not known)
+
+
+def rows_of(query: ListQuery[AnyStorage]) -> StoredList[CanonicalModel] | None:
+    """Return which rows make a list, and their order, ``None`` where its module does not say it."""
+    stored = cast("StoredList[CanonicalModel] | None", query.stored)
+    return None if stored is None or stored.entity.tenancy.kind is TenancyKind.PARENT else stored
 
 
 def check_list(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
@@ -158,8 +169,8 @@ def check_list(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> 
 
 
 def _check_list(query: ListQuery[AnyStorage], store: Store, rows: StoredRows) -> ListFinding:
-    stored = cast("StoredList[CanonicalModel] | None", query.stored)
-    if stored is None or stored.entity.tenancy.kind is TenancyKind.PARENT:
+    stored = rows_of(query)
+    if stored is None:
         return _check_without_rows(query, store)
     before = rows.expected(stored, refresh=False)
     previous, count, changes = "", 0, 0
