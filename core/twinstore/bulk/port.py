@@ -340,13 +340,7 @@ class BulkView(Protocol):
         ...
 
     def packed(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        ignored: AbstractSet[str] = frozenset(),
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[Sequence[Record]]:
         """Return the same rows as :meth:`records`, in batches that native code may have read.
 
@@ -358,10 +352,7 @@ class BulkView(Protocol):
             within: the range.
             tenant_id: reads the rows of one tenant alone.
             batch_size: how many rows a batch has at most.
-            ignored: unknown properties at the top of a document that are excluded from the row; a store that
-                does not exclude them returns such a row with its ``error``.
         """
-        del ignored
         return self.records(entity, within, tenant_id=tenant_id, batch_size=min(batch_size, 1000))
 
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:

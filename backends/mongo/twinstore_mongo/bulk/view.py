@@ -74,15 +74,9 @@ class MongoView(BulkView):
 
     @override
     def packed(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        ignored: AbstractSet[str] = frozenset(),
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[Sequence[Record]]:
-        exporter = self._exporter(entity, ignored)
+        exporter = self._exporter(entity)
         is_exact = exporter.change is not None and not exporter.change.quiet
         documents = None if is_exact else native_documents(entity, exporter.ignored)
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
@@ -155,15 +149,15 @@ class MongoView(BulkView):
         """End the stream that is open; the view is of no use afterwards."""
         self._streams.close()
 
-    def _exporter(self, entity: Entity, ignored: AbstractSet[str] = frozenset()) -> Exporter:
+    def _exporter(self, entity: Entity) -> Exporter:
         change = self._changes.documents.get(entity.name)
         dropped = None if change is None else change.dropped
         if dropped is not None:
             # Native code skips such names too.
-            change, ignored = None, ignored | dropped
+            change = None
         place, to = place_of(entity, self._changes), self._changes.ids.get(entity.name)
         ids = None if to is None else ReplacedIds.of(entity.key_parts[0].type, to)
-        return Exporter(codec_after(entity, self._changes), frozenset(ignored), change, place, ids)
+        return Exporter(codec_after(entity, self._changes), dropped or frozenset(), change, place, ids)
 
     def _records(
         self, exporter: Exporter, within: KeyRange, rows: TenantFilter, size: ReadSize

@@ -54,16 +54,8 @@ class PostgresView(BulkView):
 
     @override
     def packed(
-        self,
-        entity: Entity,
-        within: KeyRange,
-        *,
-        tenant_id: str | None = None,
-        batch_size: int = 1000,
-        ignored: AbstractSet[str] = frozenset(),
+        self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[Sequence[Record]]:
-        # Tables have nothing that could be ignored, and payloads that have are rare.
-        del ignored
         columns = readable_columns(entity)
         if columns is None:
             return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
