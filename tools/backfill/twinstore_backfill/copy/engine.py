@@ -24,8 +24,10 @@ from twinstore.ledger import JobState, RangeState
 from twinstore_backfill.connection_budget import copy_needs, explain_connection_limit
 from twinstore_backfill.copy.control import HIGHEST_RATE, Control, Limits, RateLimiter
 from twinstore_backfill.copy.dry_run import DryRun
+from twinstore_backfill.copy.earlier import EarlierForms, keys_differ
 from twinstore_backfill.copy.lease import ConflictRetry, LeaseKeeper, acquire, release_dead_workers, worker_id
 from twinstore_backfill.copy.options import (
+    applied_rules,
     dropping_settings,
     job_id,
     job_settings,
@@ -67,7 +69,7 @@ from twinstore_backfill.stores import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
@@ -226,28 +228,42 @@ class Copy:
     def _acquire_job(self, entities: Sequence[Entity], as_of: datetime, worker: str) -> tuple[CopyJob, Lease]:
         """Return the job with its lease."""
         # A process that was killed may have left a transaction behind that holds the job.
-        job = self._conflict_retry.run("Starting the job", partial(self._job, entities, as_of, begin=False))
+        job = self._conflict_retry.run("Starting the job", partial(self._job, entities, as_of))
         take = partial(acquire, self._ledger, job.id, worker, self._options.lease)
         lease = self._conflict_retry.run("Taking the job", take)
-        job = self._job(entities, as_of, begin=True)
+        job = self._begun(lease, entities, as_of)
         # Requests to an earlier run end with it: the command line says what counts now.
         rate = None if self._options.max_rate is None else min(int(self._options.max_rate), HIGHEST_RATE)
         return (job if job.max_rate == rate else self._ledger.set_rate(job.id, rate)), lease
 
-    def _job(self, entities: Sequence[Entity], as_of: datetime, *, begin: bool) -> CopyJob:
-        """Return the job, or create it; a job that an earlier version began keeps its id.
-
-        A complete job begins again only on request, which needs its lease: the ranges of the last generation
-        are forgotten, and the holder of the lease may still report on them.
-        """
+    def _job(self, entities: Sequence[Entity], as_of: datetime) -> CopyJob:
+        """Return the job, or create it; a job that an earlier version began keeps its id."""
         found = present_job_id(self._source, self._target, self._options, entities)
         # A retry of the quarantine continues a job, even a complete one.
         if self._options.retry_quarantine:
             return known_job(self._target, found)
+        return self._ledger.find(found) or self._ledger.start(found, self._settings(entities, None), as_of)
+
+    def _begun(self, lease: Lease, entities: Sequence[Entity], as_of: datetime) -> CopyJob:
+        """Return the job that is held, under the present rules.
+
+        A complete job begins again only on request, which needs its lease: the ranges of the last generation
+        are forgotten, and the holder of the lease may still report on them. So does one whose rows have other
+        keys now, because its ranges are cut by the former ones.
+        """
+        job = known_job(self._target, lease.job_id)
+        settings = self._settings(entities, job.settings)
+        before = applied_rules(job.settings)[-1]
+        again = keys_differ(before, self._options.rules, entities)
+        if again or (job.state is JobState.COMPLETE and not self._options.retry_quarantine):
+            return self._ledger.start(job.id, settings, as_of, again=again)
+        if settings != job.settings:
+            self._ledger.describe(lease, settings)
+        return known_job(self._target, lease.job_id)
+
+    def _settings(self, entities: Sequence[Entity], before: Mapping[str, str] | None) -> Mapping[str, str]:
         settings = job_settings(self._options, self._source, self._target, entities)
-        settings = with_notes(settings, self._source.bulk, self._target.bulk, self._options.rules)
-        stored = None if begin else self._ledger.find(found)
-        return stored or self._ledger.start(found, settings, as_of)
+        return with_notes(settings, self._source.bulk, self._target.bulk, self._options.rules, before)
 
     def _context(
         self, job: CopyJob, worker: str, entities: Sequence[Entity], keeper: LeaseKeeper
@@ -268,6 +284,7 @@ class Copy:
         )
         return CopyContext(
             source=self._rows,
+            earlier=EarlierForms(self._source.bulk, job.settings, self._options.rules),
             target=self._target.bulk,
             ledger=self._ledger,
             queue=queue,

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.control import Control, Limits, RateLimiter
+from twinstore_backfill.copy.earlier import EarlierForms
 from twinstore_backfill.copy.lease import ConflictRetry, worker_id
 from twinstore_backfill.copy.ranges import RangeQueue
 from twinstore_backfill.copy.reader import SourceRows
@@ -393,6 +394,7 @@ def copy_as_helper(source: Store, target: Store, assignment: Assignment, parent:
     )
     context = CopyContext(
         source=SourceRows(source.bulk, options),
+        earlier=EarlierForms(source.bulk, job.settings, options.rules),
         target=target.bulk,
         ledger=ledger,
         queue=queue,

@@ -14,6 +14,7 @@ from pydantic import ConfigDict
 from twinstore.ledger import RangeTally
 from twinstore.ledger.ledger import MAX_DEATHS
 from twinstore.models import json_text
+from twinstore_backfill.copy.options import shown_settings
 from twinstore_backfill.copy.rules.tallies import counted_rules
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.report.fast_path import FastPathReport
@@ -515,7 +516,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "envelope": _envelope(result),
         "tool": tool_identity(),
         "title": result.title,
-        "settings": dict(result.settings),
+        "settings": shown_settings(result.settings),
         "source": result.source.described(),
         "target": result.target.described(),
         "warnings": list(result.warnings),

@@ -7,6 +7,7 @@ the job continues with the other ranges.
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
 )
 from twinstore.fast.records import AcceptsPacked
+from twinstore_backfill.copy.earlier import EarlierFormsError
 from twinstore_backfill.copy.held_alike import settle_conflicts
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reader import RangeReader
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.ledger import Claim, Ledger, RangeTally
     from twinstore_backfill.copy.control import Limits, RateLimiter
+    from twinstore_backfill.copy.earlier import EarlierForms
     from twinstore_backfill.copy.lease import ConflictRetry
     from twinstore_backfill.copy.ranges import RangeQueue
     from twinstore_backfill.copy.reader import SourceRows
@@ -97,6 +100,7 @@ class CopyContext:
     """
 
     source: SourceRows
+    earlier: EarlierForms
     target: BulkPort
     ledger: Ledger
     queue: RangeQueue
@@ -188,10 +192,26 @@ def _process(context: CopyContext, claim: Claim) -> None:
 def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
     """Copy a claimed range; its rows, its lines and its entry in the ledger are committed together.
 
+    Rows that are as earlier rules stored them are replaced before, each in a step that can be repeated.
+
     Raises:
         ConcurrencyError: another writer was faster; nothing of the range is live.
         LeaseLostError: another worker has taken the range over; nothing of it was written here.
         StopRequestedError: a stop was requested; nothing of the range is live.
+    """
+    try:
+        return _copied(context, claim)
+    except EarlierFormsError as found:
+        keys = found.keys
+    replaced = context.earlier.replace(context.target, context.entities[claim.entity], keys)
+    return _copied(context, claim, replaced)
+
+
+def _copied(context: CopyContext, claim: Claim, replaced: Counter[str] | None = None) -> CopiedRange:
+    """Copy a range after this many rows of it were replaced; ``None`` before that was tried.
+
+    Raises:
+        EarlierFormsError: it has to be tried.
     """
     entity, ledger = context.entities[claim.entity], context.ledger
     check = partial(ledger.hold, claim=claim)
@@ -222,10 +242,19 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
             report_rows(len(batch))
             # Or it would stay in memory while the next is read.
             del batch
+        if replaced is None:
+            context.earlier.require_none(entity, writer.conflicts())
         # Before the transaction of the range is open, as far as conflicts are known: servers bound its time.
         alike = rows.kinds_alike(view, context.target, entity, writer.conflicts())
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         outcome = writer.flush()
+        if replaced is None:
+            context.earlier.require_none(entity, outcome.conflicts)
+        elif replaced:
+            # The writer has found them as they should be.
+            unchanged = Counter(outcome.unchanged)
+            written = Counter(outcome.written) + (replaced & unchanged)
+            outcome = replace(outcome, written=written, unchanged=unchanged - replaced)
         alike = rows.kinds_alike(view, context.target, entity, outcome.conflicts, alike)
         tally = replace(reader.tally(*settle_conflicts(outcome, alike)), under=rows.rules.under(entity))
         # In the transaction of the rows: after a crash either both are there or neither is.

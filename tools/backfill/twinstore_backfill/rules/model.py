@@ -256,6 +256,10 @@ class JobRules:
         """The acceptances."""
         return [rule for rule in self.rules if isinstance(rule, AcceptRule)]
 
+    def documents(self) -> Sequence[Mapping[str, object]]:
+        """Return what the rules that change documents say, of which ``rules.stored`` makes them again."""
+        return [rule.document() for rule in self.rules if not isinstance(rule, AcceptRule)]
+
     def digest(self, entity: Entity) -> str:
         """Return 16 digits that are the same for the same changes of an entity; empty without any.
 

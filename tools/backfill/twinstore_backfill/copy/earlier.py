@@ -1,0 +1,120 @@
+"""Rows that the target holds as earlier rules stored them, which alone are replaced when rules change.
+
+A conflict stays one unless its row of the target, locked, is what earlier rules make of the source row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from twinstore.access.protocol import Ref
+from twinstore.catalog.row import Row
+from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.errors import DocumentDecodeError, DuplicateError, NotFoundError
+from twinstore_backfill.copy.held_alike import content_of
+from twinstore_backfill.copy.options import applied_rules
+from twinstore_backfill.copy.rules import copier_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from twinstore.access.protocol import Access, Rows, ServerClock
+    from twinstore.bulk.port import BulkPort, Conflict, Record
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore_backfill.rules.model import JobRules
+
+    # A row as earlier rules made it, and as the present ones do.
+    Pair = tuple[Record, Record]
+
+# Rows in memory and locked together; each may be as large as a document may be.
+AT_ONCE: Final = 100
+
+
+class EarlierFormsError(Exception):
+    """A range is rolled back, because rows of the target may be as earlier rules stored them."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        super().__init__()
+        self.keys = keys
+
+
+class EarlierForms:
+    """The rows of a source under the rules that its job had before."""
+
+    def __init__(self, port: BulkPort, settings: Mapping[str, str], rules: JobRules) -> None:
+        """Take the source as it is stored, the settings of the job, and its present rules."""
+        self._present = port.with_changes(copier_changes(rules, port.entities()))
+        self._earlier: dict[str, list[BulkPort]] = {}
+        # What is only ever appended, or has a fence, is not replaced.
+        for entity in (item for item in port.entities() if not item.append_only and item.release is None):
+            for before in reversed(applied_rules(settings)):
+                # Under other keys there are other rows.
+                if before.digest(entity) != rules.digest(entity) and not keys_differ(before, rules, [entity]):
+                    changed = port.with_changes(copier_changes(before, port.entities()))
+                    self._earlier.setdefault(entity.name, []).append(changed)
+
+    def require_none(self, entity: Entity, conflicts: Iterable[Conflict]) -> None:
+        """Refuse conflicts that earlier rules may be the cause of.
+
+        Raises:
+            EarlierFormsError: there are some.
+        """
+        keys = sorted({item.key for item in conflicts if not item.overwritten})
+        if keys and entity.name in self._earlier:
+            raise EarlierFormsError(keys)
+
+    def replace(self, target: BulkPort, entity: Entity, keys: Sequence[Key]) -> Counter[str]:
+        """Replace the rows of a target that are as earlier rules stored them; return how many, by owner."""
+        done: dict[Key | None, str] = {}
+        access = target.access()
+        for port in self._earlier[entity.name]:
+            waiting = [key for key in keys if key not in done]
+            for start in range(0, len(waiting), AT_ONCE):
+                pairs = list(self._pairs(port, entity, waiting[start : start + AT_ONCE]))
+                done |= {record.key: record.label for record in replaced(access, entity, pairs)}
+        return Counter(done.values())
+
+    def _pairs(self, port: BulkPort, entity: Entity, keys: Sequence[Key]) -> Iterator[Pair]:
+        before, after = (single_rows(item, entity, keys) for item in (port, self._present))
+        return ((before[key], after[key]) for key in keys if key in before and key in after)
+
+
+def keys_differ(before: JobRules, rules: JobRules, entities: Sequence[Entity]) -> bool:
+    """Whether rules read some entities by other keys than earlier ones did."""
+    sides = [copier_changes(item, entities) for item in (before, rules)]
+    return (sides[0].keys, sides[0].ids) != (sides[1].keys, sides[1].ids)
+
+
+def single_rows(port: BulkPort, entity: Entity, keys: Sequence[Key]) -> dict[Key | None, Record]:
+    """Return the rows that can be copied by key, without those of a key that several rows have."""
+    with port.view() as view:
+        found = [record for record in view.records_of(entity, keys) if record.model is not None]
+    times = Counter(record.key for record in found)
+    return {record.key: record for record in found if times[record.key] == 1}
+
+
+def replaced(access: Access, entity: Entity, pairs: Sequence[Pair]) -> list[Record]:
+    """Replace the rows that are as the first of their pair; return those that were."""
+    is_held: list[bool] = []
+
+    def rule(rows: Rows, now: ServerClock) -> Rows:
+        del now
+        is_held[:] = [
+            row is not None and content_of(row) == content_of(before)
+            for row, (before, _) in zip(rows, pairs, strict=True)
+        ]
+        return tuple(
+            Row(after.model, after.storage) if held and after.model is not None else None
+            for held, (_, after) in zip(is_held, pairs, strict=True)
+        )
+
+    try:
+        if pairs:
+            access.change([Ref(entity, ALL_TENANTS, after.key or ()) for _, after in pairs], rule)
+    except (DocumentDecodeError, DuplicateError, NotFoundError):
+        # One of them cannot be read, or its new value belongs to another row: that one stays a conflict.
+        alone = ([pair] for pair in pairs) if len(pairs) > 1 else ()
+        return [record for pair in alone for record in replaced(access, entity, pair)]
+    return [after for held, (_, after) in zip(is_held, pairs, strict=True) if held]
