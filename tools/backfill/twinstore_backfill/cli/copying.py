@@ -37,7 +37,7 @@ from twinstore_backfill.process.files import json_text, wrap_write_errors, write
 from twinstore_backfill.process.memory import cache_batch_memory
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.failures import Failure, report_failures
-from twinstore_backfill.report.model import CauseReport
+from twinstore_backfill.report.model import CauseReport, ExceptionReport
 from twinstore_backfill.report.texts import about, clipped, number_of
 from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
@@ -140,9 +140,15 @@ def copy_texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
     if totals["quarantined"]:
         where = _see_file(result, out / QUARANTINE)
         yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
+    yield from map(_accepted, result.accepted.reports())
     yield from _remarks(result)
     if not result.executed:
         yield "This was a dry run; nothing was written. Add --execute to copy."
+
+
+def _accepted(item: ExceptionReport) -> str:
+    rows = f"{item.rows:,} of at most {item.most:,}"
+    return clipped(f"Accepted by {item.approved_by}: {rows}, {item.kind} of {item.path}. {item.reason}")
 
 
 def _remarks(result: CopyResult) -> Iterator[str]:

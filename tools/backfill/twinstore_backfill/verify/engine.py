@@ -21,6 +21,7 @@ from twinstore.bulk.release import copy_counts
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.models import json_text
 from twinstore.plugins.modules import module_spec
+from twinstore_backfill.accepted import Accepted
 from twinstore_backfill.connection_budget import explain_connection_limit, verify_needs
 from twinstore_backfill.ignored import check_ignored_fields
 from twinstore_backfill.outcome import Exit, tool_identity
@@ -53,7 +54,6 @@ from twinstore_backfill.stores import (
     select_entities,
     server_ttls,
 )
-from twinstore_backfill.verify.acceptance import Accepted
 from twinstore_backfill.verify.benchmark import largest_tenants, speed_check, time_lists
 from twinstore_backfill.verify.checks import (
     A_PART,
