@@ -6,6 +6,7 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import bson
@@ -19,9 +20,12 @@ from tests.support.copies import Pair, fill, memory_pair, server_settings
 from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_backfill import survey
 from twinstore_backfill.cli.copying import copy_texts
 from twinstore_backfill.copy import processes, worker
+from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, PreflightError
+from twinstore_backfill.plan import plan_document
 from twinstore_backfill.rules.model import (
     ANY,
     DateRule,
@@ -39,6 +43,7 @@ from twinstore_backfill.rules.model import (
     TrimRule,
 )
 from twinstore_memory.rows import store_unchecked, stored_rows
+from twinstore_mongo.bulk import port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -335,14 +340,35 @@ def test_several_processes_apply_the_same_rules(pair: Pair, monkeypatch: pytest.
     assert rows_by_rule(result)["date runs.createdAt"] == 8
 
 
-def test_a_key_without_an_index_is_read_in_its_order(pair: Pair, source: Database[Document]) -> None:
+@pytest.mark.parametrize(("at_once", "ranges"), [(5, 4), (port.SORTED_ROWS, 1)])
+def test_a_key_without_an_index_is_sorted_once_for_a_million_rows(
+    at_once: int,
+    ranges: int,
+    pair: Pair,
+    source: Database[Document],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(port, "SORTED_ROWS", at_once)
     keys = [f"k{number:02}" for number in range(20)]
     source["audit"].delete_many({})
     events = ({**EVENT, "_id": ObjectId(), "no": key} for key in reversed(keys))
     source["audit"].insert_many(events, bypass_document_validation=True)
-    result = pair.copy(entities=("audit",), rules=RULES)
+    options: Document = {"entities": ("audit",), "rules": RULES, "range_size": 3}
+    result = pair.copy(**options)
     assert result.exit is Exit.OK
     assert list(wires(pair, AUDIT)) == keys
+    (job,) = pair.target.ledger.jobs()
+    assert sum(pair.target.ledger.counts(job.id, "audit").values()) == ranges
+    # The plan knows how long a sort takes, and how many there are.
+    monkeypatch.setattr(survey, "SAMPLE", 5)
+    monkeypatch.setattr(survey, "monotonic", count().__next__)
+    plan = plan_document(pair.source, pair.target, CopyOptions(**options))
+    assert cast("Document", plan["estimate"])["seconds"] == (ranges + (ranges > 1)) + 20 / (5 * 0.4)
+    for warnings in (result.warnings, cast("list[str]", plan["warnings"])):
+        (warning,) = (text for text in warnings if text.startswith("audit has no index on {no: 1}"))
+        assert "the whole collection (20 documents) and sorts it once, on disk" in warning
+    (audit,) = pair.verify(**options).entities
+    assert (audit.counts.unproved, audit.counts.missing, audit.counts.extra) == (20, 0, 0)
 
 
 def test_a_driver_that_cannot_apply_rules_is_refused_before_anything_is_written(

@@ -12,6 +12,7 @@ from twinstore.migrations.migration import MigrationState
 from twinstore.models import json_text
 from twinstore_backfill.copy.options import job_id, job_settings
 from twinstore_backfill.copy.reader import SourceRows
+from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.outcome import effect_document
 from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.rules import check_job
@@ -61,7 +62,7 @@ def plan_document(
     refuse_same_store(source.bulk, target.bulk)
     check_job(options.rules, source.bulk.entities())
     options.subset.check(entities)
-    state = inspect_source(source)
+    state = inspect_source(source.changed(copier_changes(options.rules, source.bulk.entities())))
     as_of = resolve_as_of(source.bulk, options.as_of)
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)
@@ -75,6 +76,9 @@ def plan_document(
             surveyor.sample(entity, item["rows"], slow=entity.name in state.slow)
     survey = surveyor.survey
     rate = survey.rate * SHARE_OF_READING
+    # Each range of an entity without an index of its key, and a cut into several.
+    sorts = {item["entity"]: item["ranges"] + (item["ranges"] > 1) for item in planned}
+    sorting = sum(seconds * sorts[name] for name, seconds in survey.sorting.items())
     initializers = initializers_of(target)
     statuses = [status for initializer in initializers for status in initializer.status()]
     effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
@@ -97,7 +101,7 @@ def plan_document(
         "rows": rows,
         "estimate": {
             "documents_per_second": round(rate),
-            "seconds": round(rows / rate) if rate else 0,
+            "seconds": round(sorting + rows / rate) if rate else 0,
             "basis": BASIS,
         },
     }
