@@ -205,7 +205,8 @@ class RowComparison:
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
         if self._row_filter(row):
-            self._quarantined(row, row.error or REPEATED)
+            judged = self._expectation.of(row)
+            self._quarantined(row, judged.reason if isinstance(judged, Refused) else REPEATED)
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
