@@ -79,8 +79,10 @@ def triggers(pair: Pair) -> dict[str, str]:
 
 def check_later(pair: Pair, **options: object) -> None:
     """Copy under the later rules and check every run."""
+    dry = pair.copy(rules=words(LATER), execute=False, **options)
     result = pair.copy(rules=words(LATER), max_conflicts=9, **options)
     counts = result.totals.of("runs")
+    assert all(dry.totals.of("runs")[name] == counts[name] for name in ("conflicts", "quarantined"))
     assert (result.exit, counts["conflicts"], counts["quarantined"]) == (Exit.DIFFERENT, 1, 1)
     assert triggers(pair) == {
         "changed-1": "excititor",
@@ -114,9 +116,10 @@ def test_a_finished_copy_follows_other_rules(pair: Pair) -> None:
 
 def test_written_rows_are_counted(pair: Pair) -> None:
     pair.copy(rules=words(EARLIER))
-    totals = pair.copy(rules=words(LATER)).totals.of("runs")
     wanted = {"read": 7, "written": 5, "unchanged": 1, "conflicts": 0, "quarantined": 1, "expired": 0}
-    assert {name: totals[name] for name in wanted} == wanted
+    for execute in (False, True):
+        totals = pair.copy(rules=words(LATER), execute=execute).totals.of("runs")
+        assert {name: totals[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize("finished", [1, 2])

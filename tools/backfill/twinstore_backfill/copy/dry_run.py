@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -11,6 +12,7 @@ from typing_extensions import override
 from twinstore.bulk.port import Conflict, ImportOutcome
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.duplicates import UniqueValues
+from twinstore_backfill.copy.earlier import EarlierForms
 from twinstore_backfill.copy.held_alike import EqualRows, settle_conflicts
 from twinstore_backfill.copy.quarantine import ExportedLines, JsonLine, LineSink, line_of
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
+    from twinstore.ledger import CopyJob
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
@@ -107,9 +110,18 @@ class DryRun:
     """A dry run of a whole copy."""
 
     def __init__(
-        self, source: Store, target: Store, options: CopyOptions, progress: Progress, stop: StopSwitch
+        self,
+        source: Store,
+        target: Store,
+        options: CopyOptions,
+        progress: Progress,
+        stop: StopSwitch,
+        *,
+        job: CopyJob | None = None,
     ) -> None:
+        """Take both sides, and the job that the copy would continue."""
         self._source, self._target, self._options = source, target, options
+        self._earlier = None if job is None else EarlierForms(source.bulk, job.settings, options.rules)
         self._progress, self._stop = progress, stop
         self._limiter = RateLimiter(options.max_rate, stop)
         self._rows = SourceRows(source.bulk, options)
@@ -193,7 +205,18 @@ class DryRun:
                 self._progress.advance(entity.name, len(batch))
                 del batch
             # Without a view of the target nothing conflicts.
-            alike = self._rows.kinds_alike(view, self._target.bulk, entity, writer.outcome.conflicts)
-            tally = reader.tally(*settle_conflicts(writer.outcome, alike))
+            outcome = self._without_earlier(entity, writer.outcome)
+            alike = self._rows.kinds_alike(view, self._target.bulk, entity, outcome.conflicts)
+            tally = reader.tally(*settle_conflicts(outcome, alike))
         self._totals.add(entity.name, tally)
         self._progress.count(entity.name, outcomes_of(tally))
+
+    def _without_earlier(self, entity: Entity, outcome: ImportOutcome) -> ImportOutcome:
+        """Return an outcome in which conflicts that earlier rules caused would be written."""
+        keys = [item.key for item in outcome.conflicts if not item.overwritten]
+        if self._earlier is None or not keys:
+            return outcome
+        found = self._earlier.find(self._target.bulk, entity, keys, replacing=False)
+        left = tuple(item for item in outcome.conflicts if item.key not in found)
+        written = Counter(outcome.written) + Counter(found.values())
+        return replace(outcome, conflicts=left, written=written)

@@ -65,16 +65,21 @@ class EarlierForms:
         if keys and entity.name in self._earlier:
             raise EarlierFormsError(keys)
 
-    def replace(self, target: BulkPort, entity: Entity, keys: Sequence[Key]) -> Counter[str]:
-        """Replace the rows of a target that are as earlier rules stored them; return how many, by owner."""
-        done: dict[Key | None, str] = {}
-        access = target.access()
-        for port in self._earlier[entity.name]:
-            waiting = [key for key in keys if key not in done]
+    def find(
+        self, target: BulkPort, entity: Entity, keys: Sequence[Key], *, replacing: bool
+    ) -> dict[Key | None, str]:
+        """Return the keys of the rows of a target that are as earlier rules stored them, with their owners.
+
+        With ``replacing`` these rows are replaced.
+        """
+        found: dict[Key | None, str] = {}
+        access, take = target.access(), replaced if replacing else held
+        for port in self._earlier.get(entity.name, ()):
+            waiting = [key for key in keys if key not in found]
             for start in range(0, len(waiting), AT_ONCE):
                 pairs = list(self._pairs(port, entity, waiting[start : start + AT_ONCE]))
-                done |= {record.key: record.label for record in replaced(access, entity, pairs)}
-        return Counter(done.values())
+                found |= {record.key: record.label for record in take(access, entity, pairs)}
+        return found
 
     def _pairs(self, port: BulkPort, entity: Entity, keys: Sequence[Key]) -> Iterator[Pair]:
         before, after = (single_rows(item, entity, keys) for item in (port, self._present))
@@ -95,19 +100,33 @@ def single_rows(port: BulkPort, entity: Entity, keys: Sequence[Key]) -> dict[Key
     return {record.key: record for record in found if times[record.key] == 1}
 
 
+def are_held(rows: Rows, pairs: Sequence[Pair]) -> list[bool]:
+    """Return which rows are as the first of their pair."""
+    return [
+        row is not None and content_of(row) == content_of(before)
+        for row, (before, _) in zip(rows, pairs, strict=True)
+    ]
+
+
+def held(access: Access, entity: Entity, pairs: Sequence[Pair]) -> list[Record]:
+    """Return the second of each pair whose row is as the first."""
+    try:
+        rows = access.find(entity, ALL_TENANTS, [after.key or () for _, after in pairs]) if pairs else ()
+    except DocumentDecodeError:
+        return []
+    return [after for is_held, (_, after) in zip(are_held(rows, pairs), pairs, strict=True) if is_held]
+
+
 def replaced(access: Access, entity: Entity, pairs: Sequence[Pair]) -> list[Record]:
     """Replace the rows that are as the first of their pair; return those that were."""
-    is_held: list[bool] = []
+    found: list[bool] = []
 
     def rule(rows: Rows, now: ServerClock) -> Rows:
         del now
-        is_held[:] = [
-            row is not None and content_of(row) == content_of(before)
-            for row, (before, _) in zip(rows, pairs, strict=True)
-        ]
+        found[:] = are_held(rows, pairs)
         return tuple(
-            Row(after.model, after.storage) if held and after.model is not None else None
-            for held, (_, after) in zip(is_held, pairs, strict=True)
+            Row(after.model, after.storage) if is_held and after.model is not None else None
+            for is_held, (_, after) in zip(found, pairs, strict=True)
         )
 
     try:
@@ -117,4 +136,4 @@ def replaced(access: Access, entity: Entity, pairs: Sequence[Pair]) -> list[Reco
         # One of them cannot be read, or its new value belongs to another row: that one stays a conflict.
         alone = ([pair] for pair in pairs) if len(pairs) > 1 else ()
         return [record for pair in alone for record in replaced(access, entity, pair)]
-    return [after for held, (_, after) in zip(is_held, pairs, strict=True) if held]
+    return [after for is_held, (_, after) in zip(found, pairs, strict=True) if is_held]

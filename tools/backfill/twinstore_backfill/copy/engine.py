@@ -58,6 +58,7 @@ from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.retention import expiry_test, resolve_as_of
 from twinstore_backfill.rules import check_job
 from twinstore_backfill.stores import (
+    has_ledger,
     inspect_source,
     is_migrated,
     left_out_counts,
@@ -122,7 +123,8 @@ def run_copy(
             copy = Copy(source, target, options, progress, stop)
             result = copy.run(entities, as_of, started, watched)
         else:
-            dry = DryRun(source, target, options, progress, stop)
+            job = present_job(source, target, options, entities) if has_ledger(target) else None
+            dry = DryRun(source, target, options, progress, stop, job=job)
             result = preflight(partial(dry.run, entities, as_of, started))
     result = replace(result, warnings=state.warnings, speed_only=len(state.costs), title=options.title)
     if out is not None:
@@ -136,6 +138,13 @@ def present_job_id(source: Store, target: Store, options: CopyOptions, entities:
     forms = (job_settings, released_settings, dropping_settings)
     ids = [job_id(form(options, source, target, entities)) for form in forms]
     return next((found for found in ids if target.ledger.find(found) is not None), ids[0])
+
+
+def present_job(
+    source: Store, target: Store, options: CopyOptions, entities: Sequence[Entity]
+) -> CopyJob | None:
+    """Return the job that a copy would continue, ``None`` if there is none."""
+    return target.ledger.find(present_job_id(source, target, options, entities))
 
 
 def known_job(target: Store, name: str) -> CopyJob:

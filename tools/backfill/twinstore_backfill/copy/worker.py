@@ -203,8 +203,9 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
         return _copied(context, claim)
     except EarlierFormsError as found:
         keys = found.keys
-    replaced = context.earlier.replace(context.target, context.entities[claim.entity], keys)
-    return _copied(context, claim, replaced)
+    entity = context.entities[claim.entity]
+    replaced = context.earlier.find(context.target, entity, keys, replacing=True)
+    return _copied(context, claim, Counter(replaced.values()))
 
 
 def _copied(context: CopyContext, claim: Claim, replaced: Counter[str] | None = None) -> CopiedRange:
