@@ -18,7 +18,7 @@ from twinstore.scheduler.enums import RunState
 from twinstore.testing.scheduler.builders import moved
 from twinstore_backfill.copy import worker
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.rules.model import DropRule, JobRules, KeyRule, MapRule, ReplaceRule
+from twinstore_backfill.rules.model import DropRule, JobRules, KeyRule, MapRule, ReplaceRule, Rule
 from twinstore_backfill.rules.stored import rules_of
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ def triggers(pair: Pair) -> dict[str, str]:
     return {key: row["trigger"] for key, row in wires(pair, RUNS).items()}
 
 
-def check_later(pair: Pair, **options: object) -> None:
+def check_later(pair: Pair, *, retry: bool = False) -> None:
     """Copy under the later rules and check every run."""
-    dry = pair.copy(rules=words(LATER), execute=False, **options)
-    result = pair.copy(rules=words(LATER), max_conflicts=9, **options)
+    dry = pair.copy(rules=words(LATER), execute=False, retry_quarantine=retry)
+    result = pair.copy(rules=words(LATER), max_conflicts=9, retry_quarantine=retry)
     counts = result.totals.of("runs")
     assert all(dry.totals.of("runs")[name] == counts[name] for name in ("conflicts", "quarantined"))
     assert (result.exit, counts["conflicts"], counts["quarantined"]) == (Exit.DIFFERENT, 1, 1)
@@ -148,14 +148,14 @@ def test_an_interrupted_copy_follows_other_rules(
 def test_a_retry_of_the_quarantine_follows_other_rules(pair: Pair) -> None:
     pair.copy(rules=words(EARLIER))
     edit(pair, "served")
-    check_later(pair, retry_quarantine=True)
+    check_later(pair, retry=True)
 
 
 def test_a_name_that_is_taken_stays_a_conflict_and_the_others_follow(
     pair: Pair, mongo_database: MongoDatabase
 ) -> None:
     insert(mongo_database, "schedules", *map(make_stored_schedule, ("s-1", "s-2", "s-3")))
-    drop = (DropRule, "schedules.__v", {})
+    drop: tuple[type[Rule], str, dict[str, Any]] = (DropRule, "schedules.__v", {})
     assert pair.copy(rules=job(drop), entities=("schedules",)).exit is Exit.OK
     rules = job(
         (ReplaceRule, "schedules.name", {"old": "s-1", "by": "s-2"}),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tests.support.databases import MongoDatabase, PostgresDatabase
     from twinstore.ledger import CopyJob, Lease, Ledger, RangeProgress
+    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.stores import Store
 
 RANGE: Final = 150
@@ -171,7 +172,9 @@ reason = "another word"
 
 
 @pytest.mark.parametrize("config", [PER_KILL], indirect=True)
-def test_killed_while_it_follows_other_rules_it_ends_as_they_say(config: Path, target: Store) -> None:
+def test_killed_while_it_follows_other_rules_it_ends_as_they_say(
+    config: Path, target: Store[SchedulerStorage]
+) -> None:
     """Copy under one rule; kill the copy under another; let that under a third one end."""
     job = config.with_name("job.toml")
 

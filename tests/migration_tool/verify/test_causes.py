@@ -99,7 +99,7 @@ def test_a_copy_and_a_verification_give_the_same_cause(entity: Entity, raw: byte
 
 WORK: Final[dict[str, Any]] = {"drops": (), "rules": NO_RULES, "ignored_fields": (), "subset": EVERYTHING}
 WORK.update(cutoff=None, removals=None)
-FAULTS: Final = (
+FAULTS: Final[tuple[tuple[Entity, dict[str, Any]], ...]] = (
     (RUNS, {"state": "done"}),
     (RUNS, {"priority": 3}),
     (RUNS, {"ahead": 3, "stats": {"queued": "many", "old": 1}}),
