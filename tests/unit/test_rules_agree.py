@@ -250,8 +250,8 @@ def outcome(change: DocumentChange | None, document: dict[str, object]) -> objec
         return form(document), ()
     try:
         changed = change(deepcopy(document), MONGO_VALUES)
-    except ChangeRefusedError:
-        return "refused"
+    except ChangeRefusedError as error:
+        return str(error)
     return form(changed.document), tuple(changed.rules)
 
 

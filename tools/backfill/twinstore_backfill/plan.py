@@ -14,7 +14,7 @@ from twinstore_backfill.copy.options import job_id, job_settings
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.outcome import effect_document
 from twinstore_backfill.retention import resolve_as_of
-from twinstore_backfill.rules import check_job
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import NO_RULES, path_text
 from twinstore_backfill.stores import (
     initializers_of,
@@ -59,7 +59,7 @@ def plan_document(
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_job(options.rules, source.bulk.entities())
+    options = replace(options, rules=job_rules(options.rules, source))
     options.subset.check(entities)
     state = inspect_source(source)
     as_of = resolve_as_of(source.bulk, options.as_of)
