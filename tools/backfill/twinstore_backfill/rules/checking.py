@@ -187,6 +187,8 @@ class RuleCheck:
                 )
 
     def _check_drop(self, rule: DropRule, scope: Sequence[Entity]) -> None:
+        if ANY in rule.path:
+            self._refuse(rule, "name the property to drop; * would take those of the model too.")
         if rule.entity == ANY and len(rule.path) > 1:
             self._refuse(
                 rule,
@@ -224,6 +226,8 @@ class RuleCheck:
             self._refuse(
                 rule, f"the key of {rule.entity} is not in _id, so another field cannot take its place."
             )
+        if rule.path != scope[0].key and rule.path[0] in scope[0].shapes:
+            self._refuse(rule, f"{rule.path[0]!r} is another field of the model, which would lose its value.")
 
     def _check_filled(self, rule: DefaultRule | DeriveRule, scope: Sequence[Entity]) -> None:
         """Check a rule that names a field of the model."""

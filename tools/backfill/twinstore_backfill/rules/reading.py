@@ -328,12 +328,13 @@ def _factor(value: object) -> Decimal:
         raise FormError
     try:
         factor = Decimal(str(value))
-        is_power = factor.normalize().as_tuple()[:2] == (0, (1,))
-        is_whole = factor == factor.to_integral_value()
     except InvalidOperation:
         raise FormError from None
     # A larger one gives no number that a store holds.
-    if not factor or not (is_power or is_whole) or abs(factor.adjusted()) > LARGEST_POWER:
+    if not factor or not factor.is_finite() or abs(factor.adjusted()) > LARGEST_POWER:
+        raise FormError
+    is_power = factor.normalize().as_tuple()[:2] == (0, (1,))
+    if not is_power and factor != factor.to_integral_value():
         raise FormError
     return factor
 
