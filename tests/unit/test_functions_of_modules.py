@@ -25,7 +25,7 @@ from twinstore_backfill.causes import cause_of
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.rules import functions
 from twinstore_backfill.rules.functions import FunctionStep, with_functions
-from twinstore_backfill.rules.model import JobRules, KeyRule
+from twinstore_backfill.rules.model import FunctionRule, JobRules, KeyRule
 from twinstore_backfill.verify.rules import verifier_changes
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
@@ -54,7 +54,7 @@ def step(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FunctionStep]:
     def made(function: object, rules: JobRules = JobRules()) -> FunctionStep:  # noqa: B008  # it has none
         spec = SimpleNamespace(normalise={"runs": function})
         monkeypatch.setattr(functions, "module_spec", lambda _: spec)
-        (*_, rule) = with_functions(rules, "scheduler", [RUNS])
+        (rule,) = with_functions(rules, "scheduler", [RUNS]).of(RUNS, FunctionRule)
         return FunctionStep(rule)
 
     return made

@@ -98,7 +98,7 @@ def check_rules(rules: JobRules, entities: Iterable[Entity]) -> None:
 def _pairs(rules: JobRules) -> Iterator[tuple[Rule, Rule]]:
     """Yield the pairs of one kind that may overlap: few of the million that a thousand rules have."""
     kinds = defaultdict[RuleKind, list[Rule]](list)
-    paths = defaultdict[tuple[RuleKind, Path], list[Rule]](list)
+    paths = defaultdict[tuple[RuleKind, tuple[str, ...]], list[Rule]](list)
     for rule in rules:
         kinds[rule.kind].append(rule)
         for path in _decided(rule):
@@ -226,8 +226,8 @@ class RuleCheck:
             self._refuse(
                 rule, f"the key of {rule.entity} is not in _id, so another field cannot take its place."
             )
-        if rule.path != scope[0].key and rule.path[0] in scope[0].shapes:
-            self._refuse(rule, f"{rule.path[0]!r} is another field of the model, which would lose its value.")
+        if others := {*rule.path} & scope[0].shapes.keys() - {*scope[0].key}:
+            self._refuse(rule, f"{others.pop()!r} is another field of the model, which would lose its value.")
 
     def _check_filled(self, rule: DefaultRule | DeriveRule, scope: Sequence[Entity]) -> None:
         """Check a rule that names a field of the model."""
