@@ -24,7 +24,7 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore_backfill.causes import cause_of
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.rules import functions
-from twinstore_backfill.rules.functions import FunctionStep, with_functions
+from twinstore_backfill.rules.functions import FunctionStep, UnrepeatableError, with_functions
 from twinstore_backfill.rules.model import FunctionRule, JobRules, KeyRule
 from twinstore_backfill.verify.rules import verifier_changes
 from twinstore_mongo.mapping.stored_values import MONGO_VALUES
@@ -144,7 +144,7 @@ def test_a_function_that_depends_on_something_else_ends_the_command(
     step: Callable[..., FunctionStep],
 ) -> None:
     numbers = count()
-    with pytest.raises(ConfigurationError, match="different results"):
+    with pytest.raises(UnrepeatableError, match="different results"):
         step(lambda document: document | {"a": next(numbers)})({"_id": "r1"}, MONGO_VALUES)
 
 

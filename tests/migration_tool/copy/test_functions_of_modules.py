@@ -13,7 +13,8 @@ from tests.support.data_modules import installed_module, opened
 from tests.support.foreign import insert
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.markdown import markdown
-from twinstore_backfill.rules.model import AcceptRule, JobRules, TrimRule
+from twinstore_backfill.rules import job_rules
+from twinstore_backfill.rules.model import NO_RULES, AcceptRule, JobRules, TrimRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,10 @@ def test_a_copy_and_a_verification_call_the_function_and_say_that_it_is_not_chec
     assert stored == [
         {"id": "old-0", "town": "Bern", "country": "Switzerland", "sentAt": DAY.replace(tzinfo=UTC)}
     ]
+
+    # Tables hold rows of the model, and their way back needs no function.
+    assert job_rules(NO_RULES, pair.source)
+    assert not job_rules(NO_RULES, pair.target)
 
     report = pair.verify(rules=JobRules((TRIM, ACCEPT)))
     assert (report.verdict, report.approved_exceptions) == ("PASS", 1)

@@ -132,7 +132,8 @@ def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
     """Return unknown properties at the top of documents of a sample, as ``--ignore-unknown`` takes them."""
     known = {"_id", *entity.shapes, *options.rules.dropped(entity)}
     found: set[str] = set()
-    with source.bulk.view() as view:
+    # After the rules and functions, because a copy judges what these leave.
+    with SourceRows(source.bulk, options).port.view() as view:
         for tenant in sorted(set(options.tenants)) or (None,):
             batches = view.rows(entity, KeyRange(), tenant_id=tenant, batch_size=SAMPLE_OF_NAMES)
             found.update(name for row in next(batches, ()) for name in _names(row) - known)

@@ -28,7 +28,11 @@ def job_rules(rules: JobRules, source: Store) -> JobRules:
 
         check_rules(rules, source.bulk.entities())
     if module_spec(source.module).normalise:
-        from twinstore_backfill.rules.functions import with_functions  # noqa: PLC0415  # few modules have them
+        from twinstore_backfill.rules.functions import (  # noqa: PLC0415  # few modules have them
+            has_documents,
+            with_functions,
+        )
 
-        return with_functions(rules, source.module, source.bulk.entities())
+        if has_documents(source.bulk):
+            return with_functions(rules, source.module, source.bulk.entities())
     return rules

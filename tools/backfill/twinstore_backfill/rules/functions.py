@@ -15,9 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
-from twinstore.bulk.changes import ChangeRefusedError, StoredObjectId, StoredReference
+from typing_extensions import override
+
+from twinstore.bulk.changes import (
+    ChangedDocument,
+    ChangeRefusedError,
+    DocumentChange,
+    DocumentChanges,
+    StoredObjectId,
+    StoredReference,
+)
 from twinstore.catalog.tenancy import TenancyKind
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
 from twinstore.models.fields import INT64_MAX, INT64_MIN
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.rules.model import REFUSED, FunctionRule, JobRules, KeyRule
@@ -26,12 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.bulk.changes import StoredValues
+    from twinstore.bulk.port import BulkPort
     from twinstore.catalog.entity import Entity
     from twinstore.plugins.module_spec import Normalise
 
     Members = dict[str, object]
 
-__all__ = ["FunctionStep", "with_functions"]
+__all__ = ["FunctionStep", "UnrepeatableError", "has_documents", "with_functions"]
 
 ABSENT: Final = object()
 # Of so many documents each is given twice, to find functions whose result depends on something else.
@@ -43,6 +53,27 @@ WRITABLE: Final = frozenset(
 
 class ResultError(ValueError):
     """A function returns what no store holds; the text says what, without values."""
+
+
+class UnrepeatableError(ValidationError):
+    """A function gives different results for one document."""
+
+
+class AnyChange(DocumentChange):
+    """Changes nothing; by its kind a store says whether it can show its rows changed."""
+
+    @override
+    def __call__(self, document: Members, values: StoredValues) -> ChangedDocument:
+        return ChangedDocument(document)
+
+
+def has_documents(port: BulkPort) -> bool:
+    """Whether a store holds documents that may be changed; rows of tables are of the model already."""
+    try:
+        port.with_changes(DocumentChanges({"": AnyChange()}))
+    except UnsupportedCapabilityError:
+        return False
+    return True
 
 
 def with_functions(rules: JobRules, module: str, entities: Iterable[Entity]) -> JobRules:
@@ -123,13 +154,13 @@ class FunctionStep:
 
         Raises:
             ChangeRefusedError: the row goes to quarantine.
-            ConfigurationError: two calls with the same document have different results.
+            UnrepeatableError: two calls with the same document have different results.
         """
         found = self._result(document, values)
         if self._tried < TRIED:
             self._tried += 1
             if repr(self._result(document, values)) != repr(found):
-                raise ConfigurationError(
+                raise UnrepeatableError(
                     f"The function that changes {self._rule.entity} gives different results for the same "
                     "document, so that no verification could repeat them; make it depend on nothing else."
                 )
