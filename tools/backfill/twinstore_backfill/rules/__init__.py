@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twinstore.plugins.modules import module_spec
-
 if TYPE_CHECKING:
     from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.stores import Store
@@ -23,6 +21,8 @@ def job_rules(rules: JobRules, source: Store) -> JobRules:
         ValidationError: a rule means nothing for the entities of the module, see :mod:`~.rules.checking`.
         ConfigurationError: a function has no source file.
     """
+    from twinstore.plugins.modules import module_spec  # noqa: PLC0415  # it imports models
+
     if rules:
         from twinstore_backfill.rules.checking import check_rules  # noqa: PLC0415  # few jobs have rules
 
