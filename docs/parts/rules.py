@@ -79,7 +79,7 @@ def _kinds_table() -> str:
             codes(key.name for key in FORMS[kind] if not key.required) or NONE,
             _meaning(kind),
         )
-        for kind in RuleKind
+        for kind in FORMS
     )
     return table(("Rule", "Keys", "Optional keys", "Meaning"), rows)
 
@@ -101,8 +101,7 @@ def _schema() -> Node:
     commands = subcommands(subcommands(root_command())["backfill"])
     options = dict(_options(*commands.values(), *subcommands(commands["quarantine"]).values()))
     rules = {
-        kind.value: {"type": "array", "description": _meaning(kind), "items": _rule(kind)}
-        for kind in RuleKind
+        kind.value: {"type": "array", "description": _meaning(kind), "items": _rule(kind)} for kind in FORMS
     }
     return {
         "$schema": DIALECT,

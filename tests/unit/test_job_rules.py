@@ -353,6 +353,32 @@ ACCEPT = 'approved-by = "ops"\nkind = '
             rule("accept", f'{ACCEPT}"orphan"\nentity = "runs"\nmost = 1') * 2,
             "line 7: [[accept]] orphan of runs: it overlaps the [[accept]] of line 1.",
         ),
+        (
+            rule("trim", 'path = "audit.metadata.*"') + rule("trim", 'path = "audit.metadata.a"'),
+            "line 4: [[trim]] audit.metadata.a: it overlaps the [[trim]] of line 1.",
+        ),
+        (rule("drop", 'path = "runs.*"'), "line 1: [[drop]] runs.*: name the property to drop"),
+        (rule("drop", 'path = "runs.stats.*"'), "line 1: [[drop]] runs.stats.*: name the property to drop"),
+        (
+            rule("key", 'entity = "runs"\nfrom = "error"'),
+            "line 1: [[key]] runs.error: 'error' is another field of the model",
+        ),
+        (
+            rule("default", 'path = "runs.error"\nvalue = "a\\u0000"'),
+            "line 1: [[default]] gives a text with U+0000",
+        ),
+        (
+            rule("map", 'path = "audit.metadata.a"\nvalues = { a = "\\u0000" }'),
+            "line 1: [[map]] gives a text with U+0000",
+        ),
+        *(
+            (
+                rule("number", f'path = "runs.stats.queued"\nfrom = "text"\nfactor = {factor}'),
+                "line 1: [[number]] expects an integer other than 0 or a power of ten for factor.",
+            )
+            for factor in ("inf", '"1E+999999999999"', '"1E-401"')
+        ),
+        (rule("function", 'path = "runs.error"'), "line 1: there is no rule [[function]]"),
     ],
 )
 def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tmp_path: Path) -> None:
@@ -383,6 +409,9 @@ def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tm
         + rule("trim", 'path = "runs.old.state"')
         + rule("rename", 'path = "runs.old.state"\nto = "state"'),
         rule("accept", f'{ACCEPT}"beside"\npath = "policy_jobs.priorityRank"'),
+        "\ufeff" + rule("map", 'path = "runs.error"\nvalues = { "\\u0000" = "a" }'),
+        # A thousand rules take no longer than each of them.
+        "".join(rule("drop", f'path = "runs.x{number}"') for number in range(1500)),
     ],
 )
 def test_what_means_something_is_taken(text: str, tmp_path: Path) -> None:

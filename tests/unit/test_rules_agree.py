@@ -250,8 +250,8 @@ def outcome(change: DocumentChange | None, document: dict[str, object]) -> objec
         return form(document), ()
     try:
         changed = change(deepcopy(document), MONGO_VALUES)
-    except ChangeRefusedError:
-        return "refused"
+    except ChangeRefusedError as error:
+        return str(error)
     return form(changed.document), tuple(changed.rules)
 
 
@@ -378,6 +378,42 @@ def test_a_copy_stores_what_a_verification_expects(
     assert (record.key, record.owner, tuple(record.rules)) == (row.key, row.owner, row.rules)
     stored = json_text.dumps_sorted({"doc": record.model.wire(), "storage": dict(record.storage)})
     assert stored == expected.content
+
+
+# At the ends of what stores hold, and beyond.
+ODD = [
+    *(
+        "0.5" + "0" * 397,
+        "1" + "0" * 399,
+        "0." + "0" * 397 + "1",
+        "-" + "9" * 399,
+        "0" * 400,
+        "4.9" + "0" * 390,
+    ),
+    *(Decimal128(text) for text in ("1E-6000", "-1E-6000", "0E-6000", "0E+6000", "1E+6000", "1E+20", "-0")),
+    *(5e-324, 1e308, -1e-300, 1e20, 1e19, Int64(2**62)),
+]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        *(
+            DateRule(number=1, line=1, entity="runs", path=("createdAt",), formats=(text,))
+            for text in ("epoch-seconds", "epoch-milliseconds", "epoch-microseconds")
+        ),
+        *(
+            NumberRule(number=1, line=1, entity="*", path=(name,), source=source, factor=Decimal(factor))
+            for name in ("createdAt", "price")
+            for source in ("text", "decimal")
+            for factor in ("1", "0.001", "1E-400", "1E+400", "1E-395", "-7", "1E+308")
+        ),
+    ],
+)
+def test_they_read_odd_numbers_alike(item: Rule) -> None:
+    for value in ODD:
+        for name in ("runs", "wares"):
+            agree((item,), {"_id": "r1", item.path[0]: value}, name)
 
 
 def test_they_count_the_values_of_any_names_alike() -> None:

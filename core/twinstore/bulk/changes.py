@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from twinstore.bulk.stored import StoredObjectId, StoredReference
+
 __all__ = [
     "NO_CHANGES",
     "ChangeRefusedError",
@@ -37,21 +39,6 @@ class ChangeRefusedError(ValueError):
     def __init__(self, text: str, document: Document | None = None) -> None:
         super().__init__(text)
         self.document = document
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObjectId:
-    """An ObjectId, as its 24 lower-case hexadecimal digits."""
-
-    digits: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredReference:
-    """A reference to a document of another collection (DBRef); ``id`` is a stored value."""
-
-    collection: str
-    id: object
 
 
 class StoredValues(Protocol):

@@ -15,7 +15,7 @@ from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.outcome import effect_document
 from twinstore_backfill.retention import resolve_as_of
-from twinstore_backfill.rules import check_job
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import NO_RULES, path_text
 from twinstore_backfill.stores import (
     initializers_of,
@@ -60,7 +60,7 @@ def plan_document(
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_job(options.rules, source.bulk.entities())
+    options = replace(options, rules=job_rules(options.rules, source))
     options.subset.check(entities)
     state = inspect_source(source.changed(copier_changes(options.rules, source.bulk.entities())))
     as_of = resolve_as_of(source.bulk, options.as_of)
@@ -136,7 +136,8 @@ def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
     """Return unknown properties at the top of documents of a sample, as ``--ignore-unknown`` takes them."""
     known = {"_id", *entity.shapes, *options.rules.dropped(entity)}
     found: set[str] = set()
-    with source.bulk.view() as view:
+    # After the rules and functions, because a copy judges what these leave.
+    with SourceRows(source.bulk, options).port.view() as view:
         for tenant in sorted(set(options.tenants)) or (None,):
             batches = view.rows(entity, KeyRange(), tenant_id=tenant, batch_size=SAMPLE_OF_NAMES)
             found.update(name for row in next(batches, ()) for name in _names(row) - known)

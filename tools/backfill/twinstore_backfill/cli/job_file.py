@@ -67,11 +67,12 @@ def read_job_file(path: Path) -> JobFile:
         ConfigurationError: it cannot be read, is not TOML, or holds a value that no option can have.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError(f"The job file {path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # Also a number of 5,000 digits, and tables in each other without an end.
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"The job file {path} is not valid TOML: {error}.") from None
     if REVERSE in document:
         raise ConfigurationError(

@@ -128,7 +128,7 @@ def repair(
     from twinstore_backfill.repair.engine import Repair, read_reported_rows, require_same_stores
     from twinstore_backfill.report.writing import report_directory, reports_in
     from twinstore_backfill.retention import resolve_as_of
-    from twinstore_backfill.rules import check_job
+    from twinstore_backfill.rules import job_rules
     from twinstore_backfill.stores import prepare_target, refuse_same_store, select_entities
     from twinstore_backfill.verify.engine import run_verify
 
@@ -140,7 +140,7 @@ def repair(
         with sides.opened(name) as (left, right), progress_output.progress() as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
-            check_job(options.rules, left.bulk.entities())
+            rules = job_rules(options.rules, left)
             check_ignored_fields(options.ignored_fields, left.bulk.entities())
             with read_reported_rows(differences.given, select_entities(left.bulk, ())) as rows:
                 require_same_stores(differences.given, left, right)
@@ -149,9 +149,7 @@ def repair(
                 else:
                     prepare_target(right)
                     instant = resolve_as_of(left.bulk, options.as_of)
-                    done = Repair(left, right, instant, stop, options.rules).run(
-                        entities, rows, remove=delete_extra
-                    )
+                    done = Repair(left, right, instant, stop, rules).run(entities, rows, remove=delete_extra)
                     with reports_in(differences.out) as write:
                         report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
                     code = _report_repair(done, report, differences.out, shown.output)

@@ -203,7 +203,7 @@ def diff(
     from twinstore_backfill.cli.verifying import CODES, key_option, row_document, row_texts
     from twinstore_backfill.ignored import check_ignored_fields, of_entity
     from twinstore_backfill.retention import resolve_as_of
-    from twinstore_backfill.rules import check_job
+    from twinstore_backfill.rules import job_rules
     from twinstore_backfill.stores import preflight, select_entities
     from twinstore_backfill.verify.one_row import compare_row
 
@@ -212,8 +212,7 @@ def diff(
     with sides.opened(name) as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = resolve_as_of(left.bulk, requested_as_of)
-        rules = ignored.rules(sides.context)
-        check_job(rules, left.bulk.entities())
+        rules = job_rules(ignored.rules(sides.context), left)
         row = key_option(chosen, key)
         fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())

@@ -56,7 +56,7 @@ from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.retention import expiry_test, resolve_as_of
-from twinstore_backfill.rules import check_job
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.stores import (
     has_ledger,
     inspect_source,
@@ -107,7 +107,7 @@ def run_copy(
     entities = select_entities(source.bulk, options.entities)
     # Before the target is prepared: it would be the source that is migrated.
     refuse_same_store(source.bulk, target.bulk)
-    check_job(options.rules, source.bulk.entities())
+    options = replace(options, rules=job_rules(options.rules, source))
     options.subset.check(entities)
     preflight(partial(SourceRows, source.bulk, options))
     state = inspect_source(source.changed(copier_changes(options.rules, source.bulk.entities())))

@@ -32,6 +32,7 @@ from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.report import outcomes_of
 from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.rules.functions import UnrepeatableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -55,6 +56,7 @@ FATAL_ERRORS: Final = (
     MigrationError,
     StopRequestedError,
     UnavailableError,
+    UnrepeatableError,
     UnsupportedCapabilityError,
 )
 

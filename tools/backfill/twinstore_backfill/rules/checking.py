@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, takewhile
+from itertools import combinations, product, takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from twinstore.errors import ValidationError
@@ -90,8 +91,29 @@ def check_rules(rules: JobRules, entities: Iterable[Entity]) -> None:
     check = RuleCheck(rules, tuple(entities))
     for rule in rules:
         check.check(rule)
-    for one, other in combinations(rules, 2):
+    for one, other in _pairs(rules):
         check.check_pair(one, other)
+
+
+def _pairs(rules: JobRules) -> Iterator[tuple[Rule, Rule]]:
+    """Yield the pairs of one kind that may overlap: few of the million that a thousand rules have."""
+    kinds = defaultdict[RuleKind, list[Rule]](list)
+    paths = defaultdict[tuple[RuleKind, tuple[str, ...]], list[Rule]](list)
+    for rule in rules:
+        kinds[rule.kind].append(rule)
+        for path in _decided(rule):
+            paths[rule.kind, path].append(rule)
+    for (kind, path), same in paths.items():
+        yield from combinations(same, 2) if ANY not in path else product(same, kinds[kind])
+
+
+def _decided(rule: Rule) -> Sequence[tuple[str, ...]]:
+    """Return the paths of which a rule decides alone; those of two that replace texts may be one."""
+    if isinstance(rule, ReplaceRule):
+        return ()
+    if isinstance(rule, KeyRule):
+        return ((),)
+    return (rule.path, ("to", *rule.to)) if isinstance(rule, RenameRule) else (rule.path,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +149,8 @@ class RuleCheck:
         Raises:
             ValidationError: they do.
         """
-        if type(one) is type(other) and _share_entity(one, other) and _overlap(one, other):
+        one, other = sorted((one, other), key=attrgetter("number"))
+        if one is not other and _share_entity(one, other) and _overlap(one, other):
             self._refuse(other, f"it overlaps {self._name(one)}.")
 
     def _name(self, rule: Rule) -> str:
@@ -164,6 +187,8 @@ class RuleCheck:
                 )
 
     def _check_drop(self, rule: DropRule, scope: Sequence[Entity]) -> None:
+        if ANY in rule.path:
+            self._refuse(rule, "name the property to drop; * would take those of the model too.")
         if rule.entity == ANY and len(rule.path) > 1:
             self._refuse(
                 rule,
@@ -201,6 +226,8 @@ class RuleCheck:
             self._refuse(
                 rule, f"the key of {rule.entity} is not in _id, so another field cannot take its place."
             )
+        if others := {*rule.path} & scope[0].shapes.keys() - {*scope[0].key}:
+            self._refuse(rule, f"{others.pop()!r} is another field of the model, which would lose its value.")
 
     def _check_filled(self, rule: DefaultRule | DeriveRule, scope: Sequence[Entity]) -> None:
         """Check a rule that names a field of the model."""
@@ -381,8 +408,6 @@ def _leads_into(path: Path, around: Path) -> bool:
 
 def _overlap(one: Rule, other: Rule) -> bool:
     """Whether two rules of one kind, for one entity, would decide about one value."""
-    if isinstance(one, ReplaceRule):
-        return False
     if isinstance(one, KeyRule):
         return True
     if isinstance(one, AcceptRule) and isinstance(other, AcceptRule) and one.what != other.what:

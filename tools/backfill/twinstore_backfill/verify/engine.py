@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
@@ -41,7 +42,7 @@ from twinstore_backfill.report.model import (
     Tool,
 )
 from twinstore_backfill.retention import resolve_as_of
-from twinstore_backfill.rules import check_job
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import ANY, DropRule
 from twinstore_backfill.stores import (
     NOTHING_LACKED,
@@ -153,7 +154,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     started = monotonic()
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_job(options.rules, source.bulk.entities())
+    options = replace(options, rules=job_rules(options.rules, source))
     check_ignored_fields(options.ignored_fields, source.bulk.entities())
     options.subset.check(entities)
     if options.tenants:

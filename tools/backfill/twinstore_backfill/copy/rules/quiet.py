@@ -19,6 +19,7 @@ from twinstore_backfill.rules.model import (
     DateRule,
     DefaultRule,
     DeriveRule,
+    FunctionRule,
     IdRule,
     MapRule,
     NumberRule,
@@ -45,6 +46,8 @@ def are_quiet(entity: Entity, rules: Sequence[Rule]) -> bool:
 
 def is_quiet(entity: Entity, rule: Rule) -> bool:
     """Whether this rule changes none."""
+    if isinstance(rule, FunctionRule):
+        return False
     fills = isinstance(rule, DefaultRule | DeriveRule)
     if not fills and is_foreign(entity, rule.path):
         return True

@@ -14,6 +14,7 @@ from twinstore_backfill.rules.model import (
     DefaultRule,
     DeriveRule,
     DropRule,
+    FunctionRule,
     IdRule,
     JobRules,
     KeyRule,
@@ -146,6 +147,8 @@ def check_tenants(rules: JobRules, entities: Iterable[Entity]) -> None:
 
 def places_of(rule: Rule, renames: Sequence[RenameRule]) -> Iterable[Sequence[str]]:
     """Return the places of the model that a rule may change."""
+    if isinstance(rule, FunctionRule):
+        return ()
     if isinstance(rule, DefaultRule | DeriveRule):
         return (rule.path,)
     return (rule.path, renamed(rule.path, renames))

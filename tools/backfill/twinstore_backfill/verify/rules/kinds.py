@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from twinstore.bulk.changes import ChangeRefusedError, StoredObjectId, StoredReference
 from twinstore.models.fields import BLANKS
 from twinstore.models.shapes import Kind
+from twinstore_backfill.rules.functions import FunctionStep
 from twinstore_backfill.rules.model import (
     ANY,
     DateRule,
@@ -358,6 +359,7 @@ def default_step(rule: DefaultRule, compilation: Compilation) -> Step:
 
 # The table pairs each kind with the function of its class.
 STEPS: Final[Mapping[RuleKind, Callable[[Any, Compilation], Step]]] = {
+    RuleKind.FUNCTION: lambda rule, _: FunctionStep(rule),
     RuleKind.REPLACE: replace_step,
     RuleKind.TRIM: trim_step,
     RuleKind.MAP: map_step,
