@@ -84,14 +84,6 @@ class DocumentChange(Protocol):
         """The names at the top of a document that it drops, if it does nothing else."""
         return None
 
-    @property
-    def quiet(self) -> bool:
-        """Whether it changes no document that is stored as the driver writes a row of the model.
-
-        Native code, which reads those alone, then needs no change.
-        """
-        return False
-
     def __call__(self, document: Document, values: StoredValues) -> ChangedDocument:
         """Return a document after the change; the given one may be changed in place.
 

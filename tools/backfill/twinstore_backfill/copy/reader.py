@@ -214,7 +214,11 @@ class RangeReader:
                 unwanted.append(position)
         self._follow(batch, len(batch) - 1)
         wanted = batch.without(examined.due, unwanted)
-        ignored = wanted.ignored(examined.read - examined.expired)
+        changed = wanted.rules()
+        for rules in changed.values():
+            self._rules.add(rules)
+        dropped = {number for number, rules in changed.items() if self._rules.drops(rules)}
+        ignored = wanted.ignored(examined.read - examined.expired, dropped)
         self._ignored += ignored
         self._rules.add_dropped(ignored.total())
         return wanted

@@ -190,6 +190,8 @@ def _date(rule: DateRule, place: Place) -> Step:
     readers = tuple(reader_of(form, rule.zone) for form in rule.formats)
 
     def convert(values: StoredValues, value: object) -> object:
+        if isinstance(value, datetime):
+            return value
         found = _instant(rule, readers, values.read(value))
         return value if found is None else values.write(found)
 

@@ -170,6 +170,8 @@ def date_step(rule: DateRule, compilation: Compilation) -> Step:
 
     def step(document: Holder, values: StoredValues) -> bool:
         def act(stored: object) -> object:
+            if isinstance(stored, datetime):
+                return stored
             try:
                 found = set(formats.instants(values.read(stored)))
             except UnclearInstantError:
