@@ -227,7 +227,9 @@ class BulkPort(Protocol):
 
         Keys, owners, cuts and digests are those after the changes, and so is the error of a row that no model
         accepts; ``original`` stays what is stored. A row that a change refuses has the text of the refusal as
-        its ``error``. Counts by owner are those of the stored documents. Nothing is written through it.
+        its ``error``. Counts by owner are those of the stored documents. Rows are written through it only with
+        ``changes.written``: the same as a row is then what reads as the same after the changes, and a row
+        that ``written`` refuses is rejected.
 
         Raises:
             UnsupportedCapabilityError: the driver cannot. Default: for any change but names that are dropped

@@ -227,7 +227,7 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         outcome = writer.flush()
         alike = rows.kinds_alike(view, context.target, entity, outcome.conflicts, alike)
-        tally = replace(reader.tally(*settle_conflicts(outcome, alike)), under=rows.rules.under(entity))
+        tally = replace(reader.tally(*settle_conflicts(outcome, alike)), under=rows.under(entity))
         # In the transaction of the rows: after a crash either both are there or neither is.
         ledger.store_lines(writer.access, claim, lines.quarantined(), lines.conflicts(), more=lines.stored)
         # Last of the writes: it locks the row of the range, for which others should wait no longer than a
