@@ -175,8 +175,14 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         *(
             (f"reverse = true\n{text}", f"line 2: {problem}")
             for text, problem in (
-                (rule("drop", 'path = "runs.x"'), "[[drop]] runs.x: reverse = true cannot undo it: only rename"),
-                (rule("key", 'entity = "audit"\nfrom = "no"'), "[[key]] audit.no: reverse = true cannot undo"),
+                (
+                    rule("drop", 'path = "runs.x"'),
+                    "[[drop]] runs.x: reverse = true cannot undo it: only",
+                ),
+                (
+                    rule("key", 'entity = "audit"\nfrom = "no"'),
+                    "[[key]] audit.no: reverse = true cannot",
+                ),
                 (
                     rule("rename", 'path = "runs.x"\nto = "error"\nkeep = true'),
                     "[[rename]] runs.x: reverse = true cannot undo it: keep leaves two values.",

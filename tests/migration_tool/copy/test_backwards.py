@@ -10,13 +10,13 @@ from bson import ObjectId
 from bson.int64 import Int64
 from pymongo import MongoClient
 
-from tests.support.copies import invoke, open_store, server_settings, write_config
-from twinstore.config import load_settings
+from tests.support.copies import invoke, memory_pair, open_store, server_settings, write_config
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunStats
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy import processes
-from twinstore_backfill.outcome import Exit
+from twinstore_backfill.outcome import Exit, PreflightError
+from twinstore_backfill.rules.model import JobRules, RenameRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -179,6 +179,12 @@ def test_a_row_that_the_rules_do_not_give_back_is_refused(
     assert old["runs"].find_one({"_id": "new"}) is None
     # A verification finds that only one side has it.
     assert run("verify").json["verdict"] == "FAIL"
+
+
+def test_a_store_that_holds_only_rows_of_the_models_takes_none_back(tmp_path: Path) -> None:
+    rename = RenameRule(number=1, line=1, entity="runs", path=("was",), to=("error",))
+    with memory_pair(tmp_path) as pair, pytest.raises(PreflightError, match="rules of this job cannot"):
+        pair.copy(rules=JobRules((rename,), reverse=True))
 
 
 @pytest.mark.parametrize("command", ["plan", "repair", "copy --delete-extra"])

@@ -176,7 +176,9 @@ class RuleCheck:
         if isinstance(rule, RenameRule):
             problem = self._irreversible_rename(rule, scope)
         elif isinstance(rule, MapRule):
-            problem = _irreversible_map(rule, map(_innermost, self._values(rule, scope, self._value_of_source)))
+            problem = _irreversible_map(
+                rule, map(_innermost, self._values(rule, scope, self._value_of_source))
+            )
         elif isinstance(rule, IdRule):
             if any(rule.path[0] in {*entity.key, ID} for entity in scope):
                 problem = "rows that came later have keys of which no ObjectId is made"
@@ -400,19 +402,17 @@ class RuleCheck:
 
 def _irreversible_map(rule: MapRule, held: Iterable[ValueShape | None]) -> str | None:
     words = {new if isinstance(new, str) else json.dumps(new) for new in rule.values.values()}
-    if rule.absent:
-        return "absent removes words"
-    if len(words) < len(rule.values):
-        return "two words become one"
-    if not words.isdisjoint(rule.values):
-        return "a word is both old and new"
-    if any(isinstance(new, float) for new in rule.values.values()):
-        return "a fraction is no word"
-    if any(value is not None and value.kind in NO_WORDS for value in held):
-        return "the field holds no words"
-    if any(map(NO_TEXT.fullmatch, rule.values)):
-        return "true, false and digits may have been stored as a text or not"
-    return None
+    problems = {
+        "absent removes words": bool(rule.absent),
+        "two words become one": len(words) < len(rule.values),
+        "a word is both old and new": not words.isdisjoint(rule.values),
+        "a fraction is no word": any(isinstance(new, float) for new in rule.values.values()),
+        "the field holds no words": any(value is not None and value.kind in NO_WORDS for value in held),
+        "true, false and digits may have been stored as a text or not": any(
+            map(NO_TEXT.fullmatch, rule.values)
+        ),
+    }
+    return next((problem for problem, is_one in problems.items() if is_one), None)
 
 
 def _share_entity(one: Rule, other: Rule) -> bool:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.rules.model import JobRules, Rule
 
 # As other reasons of a target begin.
-NOT_GIVEN_BACK: Final = "the target refuses it because the rules of the job, read forward, do not give it back"
+NOT_GIVEN_BACK: Final = "the target refuses it because the rules, read forward, do not give it back"
 
 
 def backward_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentChanges:
@@ -44,7 +44,7 @@ def backward_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentCha
     if not rules.reverse:
         return NO_CHANGES
     entities = tuple(entities)
-    found = copier_changes(replace(rules, reverse=False), entities)
+    found = copier_changes(rules, entities)
     written = {
         entity.name: BackwardChange(_steps(entity, rules), found.documents[entity.name])
         for entity in entities
