@@ -320,7 +320,7 @@ def changed_content(entity: Entity, row: ScanRow, change: DocumentChange | None)
     """Return a scanned row after the change of the document in its content."""
     parts = None if change is None or row.error is not None else json_text.loads(row.content)
     document = parts["doc"] if isinstance(parts, dict) else None
-    if not isinstance(parts, dict) or not isinstance(document, dict) or unmarked(document) is not None:
+    if not isinstance(parts, dict) or not isinstance(document, dict) or unmarked({**document}) is not None:
         return row
     markers = cast("dict[str, object]", parts["storage"])
     found = changed_scan_row(row_of_values(entity, document, markers), change)

@@ -11,6 +11,7 @@ from bson.int64 import Int64
 from pymongo import MongoClient
 
 from tests.support.copies import invoke, memory_pair, open_store, server_settings, write_config
+from twinstore.config import load_settings
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunStats
 from twinstore.testing.scheduler.builders import make_run
@@ -131,7 +132,7 @@ def test_rows_of_the_new_service_come_back_as_documents_of_the_old_one(  # noqa:
     # The old service's own documents say the same, so they are not written again.
     assert runs_in(run("copy", *execute)) == {"read": 6, "unchanged": 6}
     before = list(old["runs"].find().sort("_id"))
-    with open_store("scheduler", "Postgres", postgres_database.config) as store:
+    with open_store("scheduler", "Postgres", load_settings(postgres_database.config, environ={})) as store:
         runs = store.storage.runs
         runs.cancel("acme", "r1", NOON)
         runs.cancel("acme", "r2", NOON)
@@ -170,7 +171,7 @@ def test_rows_of_the_new_service_come_back_as_documents_of_the_old_one(  # noqa:
 def test_a_row_that_the_rules_do_not_give_back_is_refused(
     old: Database[Document], run: Callable[..., Answer], postgres_database: PostgresDatabase, tmp_path: Path
 ) -> None:
-    with open_store("scheduler", "Postgres", postgres_database.config) as store:
+    with open_store("scheduler", "Postgres", load_settings(postgres_database.config, environ={})) as store:
         # As the rules read it, these digits would be a UUID.
         store.storage.runs.create(make_run("acme", "new").evolve(schedule_id=str(OID)))
     answer = run("copy", "--execute", "--out", tmp_path / "out")
