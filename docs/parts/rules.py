@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from docs.parts.commands import root_command, subcommands
 from docs.parts.reports import DIALECT
 from docs.parts.tables import NONE, code, codes, plain, table
-from twinstore_backfill.cli.job_file import ONLY_ON_THE_COMMAND_LINE
+from twinstore_backfill.cli.job_file import ONLY_ON_THE_COMMAND_LINE, REVERSE
 from twinstore_backfill.rules.forms import DERIVATIONS, FORMS, IGNORE_UNKNOWN, REASON, RULES, Form
 from twinstore_backfill.rules.kinds import ACCEPTABLE, SCHEMA
 from twinstore_backfill.rules.model import RuleKind
@@ -57,6 +57,10 @@ IGNORE_FIELD: Final[Node] = {
         "required": ["path", "reason"],
         "additionalProperties": False,
     },
+}
+REVERSED: Final[Node] = {
+    "type": "boolean",
+    "description": "Copy back: source and target exchanged, and the rules undone. Default: false.",
 }
 
 
@@ -109,6 +113,7 @@ def _schema() -> Node:
         "allOf": [{"$ref": "#/$defs/options"}],
         "properties": {
             **rules,
+            REVERSE: REVERSED,
             "ignore-field": IGNORE_FIELD,
             **{name: {"$ref": "#/$defs/options"} for name in commands},
         },

@@ -102,11 +102,14 @@ class DocumentChanges:
         keys: the field that is the key of an entity instead of ``_id``, under its stored name; documents then
             have an ``_id`` of any kind, which no row keeps.
         ids: entities whose key is stored as an ObjectId: ``uuid`` or ``text``, what it becomes.
+        written: for a target whose documents are those before the changes, by name of entity: the change
+            that a writer makes of each document of the model, which ``documents`` undoes.
     """
 
     documents: Mapping[str, DocumentChange] = field(default_factory=dict[str, DocumentChange])
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    written: Mapping[str, DocumentChange] = field(default_factory=dict[str, DocumentChange])
 
     def __bool__(self) -> bool:
         return bool(self.documents or self.keys or self.ids)
@@ -115,7 +118,7 @@ class DocumentChanges:
     def only_drop(self) -> bool:
         """Whether nothing but names at the top of documents is dropped."""
         dropping = (change.dropped is not None for change in self.documents.values())
-        return not self.keys and not self.ids and all(dropping)
+        return not self.keys and not self.ids and not self.written and all(dropping)
 
 
 NO_CHANGES: Final = DocumentChanges()

@@ -11,10 +11,11 @@ import pytest
 
 from tests.support.data_modules import installed_module, opened
 from tests.support.foreign import insert
+from twinstore.errors import ValidationError
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.markdown import markdown
 from twinstore_backfill.rules import job_rules
-from twinstore_backfill.rules.model import NO_RULES, AcceptRule, JobRules, TrimRule
+from twinstore_backfill.rules.model import AcceptRule, JobRules, TrimRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,9 +76,8 @@ def test_a_copy_and_a_verification_call_the_function_and_say_that_it_is_not_chec
         {"id": "old-0", "town": "Bern", "country": "Switzerland", "sentAt": DAY.replace(tzinfo=UTC)}
     ]
 
-    # Tables hold rows of the model, and their way back needs no function.
-    assert job_rules(NO_RULES, pair.source)
-    assert not job_rules(NO_RULES, pair.target)
+    with pytest.raises(ValidationError, match="reverse = true cannot undo the functions"):
+        job_rules(JobRules(reverse=True), pair.source)
 
     report = pair.verify(rules=JobRules((TRIM, ACCEPT)))
     assert (report.verdict, report.approved_exceptions) == ("PASS", 1)

@@ -377,12 +377,46 @@ def test_a_driver_that_cannot_apply_rules_is_refused_before_anything_is_written(
     settings = server_settings(mongo_database, postgres_database)
     with opened(settings, DIRECTIONS[1], tmp_path) as pair:
         pair.source.storage.runs.create(make_run("acme", "r1"))
-        with pytest.raises(PreflightError, match="Rules cannot be applied to what"):
+        with pytest.raises(PreflightError, match="rules of this job cannot be applied to what"):
             pair.copy(rules=RULES)
         assert wires(pair, RUNS) == {}
         # A table has no other property that could be dropped.
         assert pair.copy(rules=job((DropRule, f"{ANY}.__v", {}))).exit is Exit.OK
         assert wires(pair, RUNS).keys() == {"r1"}
+
+
+def test_rows_of_tables_change_on_their_way_into_documents(
+    mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    rules = job(
+        (ReplaceRule, "schedules.name", {"old": "e", "by": "E"}),
+        (MapRule, "runs.trigger", {"values": {"manual": "cron"}}),
+        (MapRule, "policy_jobs.priority", {"values": {"normal": "high"}}),
+        (MapRule, "audit.tenantId", {"values": {"acme": "globex"}}),
+        (DefaultRule, "audit.message", {"value": "none"}),
+        # What a column holds already is left as it is.
+        (DateRule, "runs.createdAt", {"formats": ("%Y-%m-%d",), "zone": "UTC"}),
+        (NumberRule, "runs.stats.deltas", {"source": "text"}),
+    )
+    settings = server_settings(postgres_database, mongo_database)
+    with opened(settings, DIRECTIONS[1], tmp_path) as pair:
+        fill(pair.source.storage)
+        result = pair.copy(rules=rules)
+        assert result.exit is Exit.OK
+        assert rows_by_rule(result) == {
+            "replace schedules.name": 6,
+            "map runs.trigger": 14,
+            "map policy_jobs.priority": 2,
+            "map audit.tenantId": 4,
+            "default audit.message": 8,
+        }
+        report = pair.verify(rules=rules)
+        assert report.verdict == "PASS", report.reasons
+        for number in range(5):
+            others = JobRules((*rules.rules[:number], *rules.rules[number + 1 :]))
+            assert pair.verify(rules=others).verdict == "FAIL", rules.rules[number]
+        again = pair.copy(rules=rules).totals.all()
+        assert (again["written"], again["conflicts"]) == (0, 0)
 
 
 def test_a_store_of_json_takes_rules_and_a_changed_row_of_the_target_is_a_conflict(tmp_path: Path) -> None:

@@ -202,7 +202,14 @@ class MongoBulk(BulkPort):
         """Open a writer for one range; heavy ranges are committed in parts."""
         record_system_scope("bulk write")
         overwrite = on_conflict == "overwrite" and not entity.append_only
-        writer = MongoRangeWriter(self._context(), entity, self.entities(), overwrite=overwrite, check=check)
+        writer = MongoRangeWriter(
+            self._context(),
+            entity,
+            self.entities(),
+            overwrite=overwrite,
+            check=check,
+            changes=self._changes,
+        )
         try:
             yield writer
         finally:

@@ -20,6 +20,7 @@ from twinstore_backfill.cli.options import (
     TargetSide,
     Title,
     instant_option,
+    refuse_reverse,
     rules_option,
 )
 from twinstore_backfill.cli.output import emit
@@ -114,6 +115,8 @@ def copy(
             subset=rows.subset,
             title=title,
         )
+        if extra:
+            refuse_reverse(options.rules, "--delete-extra", "remove by hand what verify names as missing")
         progress_output = shown.progress_output("copy")
         code = copy_and_report(sides.opened(name), options, shown.output, stop, progress_output, extra=extra)
     raise typer.Exit(code)
@@ -190,6 +193,7 @@ def plan(
         rules=rules_option(sides.context, ignore_unknown),
         subset=rows.subset,
     )
+    refuse_reverse(options.rules, "A plan", "run copy without --execute")
     with sides.opened(name) as (left, right):
         document = plan_document(left, right, options, full=full)
     emit(output, document, *plan_texts(document))

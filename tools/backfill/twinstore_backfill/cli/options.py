@@ -144,6 +144,16 @@ def rules_option(context: typer.Context, texts: Sequence[str] | None) -> JobRule
     return with_options(common(context).rules, texts or ())
 
 
+def refuse_reverse(rules: JobRules, what: str, instead: str) -> None:
+    """Refuse what cannot be done backwards.
+
+    Raises:
+        ValidationError: the job file has ``reverse = true``.
+    """
+    if rules.reverse:
+        raise ValidationError(f"{what} is not possible with reverse = true in the job file; {instead}.")
+
+
 def side_settings(options: CommonOptions, file: Path | None) -> Settings:
     """Return the settings of one side: its own file, or those of the command."""
     return options.settings(file)

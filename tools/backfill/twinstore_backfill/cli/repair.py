@@ -23,6 +23,7 @@ from twinstore_backfill.cli.options import (
     OutputOptions,
     Sides,
     instant_option,
+    refuse_reverse,
 )
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.outcome import Exit, on_finish
@@ -136,6 +137,7 @@ def repair(
         on_finish(finish, differences.out)
         name = sides.name
         options = _options(name, sides, differences, ignored)
+        refuse_reverse(options.rules, "A repair", "copy again with --on-conflict overwrite")
         progress_output = shown.progress_output("repair")
         with sides.opened(name) as (left, right), progress_output.progress() as progress:
             entities = select_entities(left.bulk, options.entities)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from twinstore.bulk.port import Conflict, ImportOutcome
+from twinstore.bulk.rows import ScanRow
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.duplicates import UniqueValues
 from twinstore_backfill.copy.earlier import EarlierForms
-from twinstore_backfill.copy.held_alike import EqualRows, settle_conflicts
+from twinstore_backfill.copy.held_alike import EqualRows, content_of, settle_conflicts
 from twinstore_backfill.copy.quarantine import ExportedLines, JsonLine, LineSink, line_of
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.bulk.port import BulkView, OnConflict, Record
-    from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
     from twinstore.ledger import CopyJob
@@ -42,10 +42,16 @@ DUPLICATES: Final = "duplicates.ndjson"
 
 
 class DryWriter:
-    """The outcome of writing records. Without a view of the target all of them would be written."""
+    """The outcome of writing records. Without a view of the target all of them would be written.
 
-    def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
+    Rows of a target in another form, which is read ``as_models``, are equal if their models are.
+    """
+
+    def __init__(
+        self, entity: Entity, target: BulkView | None, on_conflict: OnConflict, *, as_models: bool = False
+    ) -> None:
         self._entity = entity
+        self._as_models = as_models
         self._equal = EqualRows(entity)
         self._target = target
         # As the writers of all drivers: what is only ever appended is not overwritten by a copy either.
@@ -61,7 +67,7 @@ class DryWriter:
         left: list[Record] = []
         for record in records:
             row = stored.get(record.key)
-            if row is not None and self._equal.holds(row, record):
+            if row is not None and self._holds(row, record):
                 self._unchanged[record.label] += 1
                 left.append(record)
                 continue
@@ -80,11 +86,17 @@ class DryWriter:
         """The outcomes so far."""
         return ImportOutcome(self._written, self._unchanged, tuple(self._conflicts))
 
-    def _stored(self, records: Sequence[Record]) -> dict[object, ScanRow]:
+    def _holds(self, row: ScanRow | Record, record: Record) -> bool:
+        if isinstance(row, ScanRow):
+            return self._equal.holds(row, record)
+        return row.model is not None and content_of(row) == content_of(record)
+
+    def _stored(self, records: Sequence[Record]) -> dict[object, ScanRow | Record]:
         if self._target is None:
             return {}
         keys = [record.key for record in records if record.key is not None]
-        return {row.key: row for row in self._target.rows_of(self._entity, keys)}
+        read = self._target.records_of if self._as_models else self._target.rows_of
+        return {row.key: row for row in read(self._entity, keys)}
 
 
 class FirstLines(LineSink):
@@ -125,7 +137,7 @@ class DryRun:
         self._progress, self._stop = progress, stop
         self._limiter = RateLimiter(options.max_rate, stop)
         self._rows = SourceRows(source.bulk, options)
-        self._compared = is_migrated(target)
+        self._compared = bool(target.changes) or is_migrated(target)
         self._totals = Totals()
         self._lines = FirstLines()
         self._write: Callable[[Iterable[bytes]], object] = list
@@ -195,7 +207,8 @@ class DryRun:
             view = stack.enter_context(self._rows.port.view())
             # A target without our schema cannot be queried; then all rows would be written.
             there = stack.enter_context(self._target.bulk.view()) if self._compared else None
-            writer = DryWriter(entity, there, self._options.on_conflict)
+            as_models = bool(self._target.changes)
+            writer = DryWriter(entity, there, self._options.on_conflict, as_models=as_models)
             for batch in self._rows.records(view, entity, within):
                 self._stop.check()
                 self._limiter.take(len(batch))

@@ -46,7 +46,7 @@ from twinstore_backfill.copy.report import (
     outcomes_of,
     report_document,
 )
-from twinstore_backfill.copy.rules import copier_changes
+from twinstore_backfill.copy.rules import backward_changes, copier_changes
 from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
@@ -110,9 +110,11 @@ def run_copy(
     options = replace(options, rules=job_rules(options.rules, source))
     options.subset.check(entities)
     preflight(partial(SourceRows, source.bulk, options))
+    target = target.changed(backward_changes(options.rules, source.bulk.entities()))
+    preflight(lambda: target.bulk)
     state = inspect_source(source.changed(copier_changes(options.rules, source.bulk.entities())))
     as_of = resolve_as_of(source.bulk, options.as_of)
-    if not any(decides_tenant(options.rules, entity) for entity in entities):
+    if not any(decides_tenant(options.rules.of_source, entity) for entity in entities):
         require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
         if options.execute:

@@ -52,7 +52,9 @@ class SourceRows:
     """
 
     def __init__(self, port: BulkPort, options: CopyOptions) -> None:
-        self.rules = options.rules
+        self.rules = options.rules.of_source
+        # Of the whole job, also if its rules apply to what is written.
+        self.under = options.rules.under
         changes = copier_changes(self.rules, port.entities())
         self.port = port.with_changes(changes)
         self.subset = options.subset

@@ -259,7 +259,7 @@ def _copied(context: CopyContext, claim: Claim, replaced: Counter[str] | None = 
             written = Counter(outcome.written) + (replaced & unchanged)
             outcome = replace(outcome, written=written, unchanged=unchanged - replaced)
         alike = rows.kinds_alike(view, context.target, entity, outcome.conflicts, alike)
-        tally = replace(reader.tally(*settle_conflicts(outcome, alike)), under=rows.rules.under(entity))
+        tally = replace(reader.tally(*settle_conflicts(outcome, alike)), under=rows.under(entity))
         # In the transaction of the rows: after a crash either both are there or neither is.
         ledger.store_lines(writer.access, claim, lines.quarantined(), lines.conflicts(), more=lines.stored)
         # Last of the writes: it locks the row of the range, for which others should wait no longer than a

@@ -21,6 +21,7 @@ def job_rules(rules: JobRules, source: Store) -> JobRules:
         ValidationError: a rule means nothing for the entities of the module, see :mod:`~.rules.checking`.
         ConfigurationError: a function has no source file.
     """
+    from twinstore.errors import ValidationError  # noqa: PLC0415  # few jobs have rules
     from twinstore.plugins.modules import module_spec  # noqa: PLC0415  # it imports models
 
     if rules:
@@ -28,11 +29,12 @@ def job_rules(rules: JobRules, source: Store) -> JobRules:
 
         check_rules(rules, source.bulk.entities())
     if module_spec(source.module).normalise:
-        from twinstore_backfill.rules.functions import (  # noqa: PLC0415  # few modules have them
-            has_documents,
-            with_functions,
-        )
+        from twinstore_backfill.rules.functions import with_functions  # noqa: PLC0415  # few modules have them
 
-        if has_documents(source.bulk):
-            return with_functions(rules, source.module, source.bulk.entities())
+        if rules.reverse:
+            raise ValidationError(
+                "reverse = true cannot undo the functions with which the module changes documents; copy back "
+                "without it."
+            )
+        return with_functions(rules, source.module, source.bulk.entities())
     return rules

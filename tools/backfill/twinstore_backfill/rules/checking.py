@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from twinstore_backfill.rules.model import (
     ReplaceRule,
     Rule,
     RuleKind,
+    path_text,
 )
 from twinstore_backfill.rules.paths import PathError, parse_path
 from twinstore_backfill.rules.reading import nearest
@@ -54,6 +56,9 @@ MONTHS: Final = frozenset("mbB")
 # Of each a format has one.
 ALTERNATIVES: Final = (MONTHS, frozenset("HI"), frozenset("aA"), frozenset("dj"))
 EPOCHS: Final = ("epoch-seconds", "epoch-milliseconds", "epoch-microseconds")
+# In stores these are no texts.
+NO_WORDS: Final = frozenset({Kind.INSTANT, Kind.UUID, Kind.DECIMAL, Kind.OBJECT_ID, Kind.BYTES})
+NO_TEXT: Final = re.compile("true|false|-?[0-9]+")
 DIRECTIVE: Final = re.compile(r"%(.?)", re.DOTALL)
 # By kind of rule what the field may hold that gets its result.
 RESULTS: Final[Mapping[RuleKind, frozenset[Kind]]] = {
@@ -142,6 +147,8 @@ class RuleCheck:
             self._check_filled(rule, scope)
         else:
             self._check_changed(rule, scope)
+        if self.rules.reverse:
+            self._check_backwards(rule, scope)
 
     def check_pair(self, one: Rule, other: Rule) -> None:
         """Refuse two rules that would both decide about one value.
@@ -185,6 +192,35 @@ class RuleCheck:
                     rule,
                     f"{path[0]!r} is part of the key of {entity.name}, which only [[key]] or [[id]] changes.",
                 )
+
+    def _check_backwards(self, rule: Rule, scope: Sequence[Entity]) -> None:
+        """Refuse a rule that a job with ``reverse`` cannot undo."""
+        problem = None
+        if isinstance(rule, RenameRule):
+            problem = self._irreversible_rename(rule, scope)
+        elif isinstance(rule, MapRule):
+            problem = _irreversible_map(
+                rule, map(_innermost, self._values(rule, scope, self._value_of_source))
+            )
+        elif isinstance(rule, IdRule):
+            if any(rule.path[0] in {*entity.key, ID} for entity in scope):
+                problem = "rows that came later have keys of which no ObjectId is made"
+        elif not isinstance(rule, AcceptRule):
+            problem = "only rename, id, map and accept can"
+        if problem is None and not isinstance(rule, AcceptRule) and any(item.release for item in scope):
+            problem = "a copy writes its rows, which processes hold, in the form of the model"
+        if problem is not None:
+            self._refuse(rule, f"reverse = true cannot undo it: {problem}.")
+
+    def _irreversible_rename(self, rule: RenameRule, scope: Sequence[Entity]) -> str | None:
+        if rule.keep:
+            return "keep leaves two values"
+        try:
+            for entity in scope if rule.path[:-1] else ():
+                _value_of_model(entity, rule.path[:-1])
+        except UnknownPlaceError:
+            return f"{path_text(rule.path[:-1])} would be left, empty; rename that"
+        return None
 
     def _check_drop(self, rule: DropRule, scope: Sequence[Entity]) -> None:
         if ANY in rule.path:
@@ -389,6 +425,21 @@ class RuleCheck:
         if not any(_match(path, other.path) for other in others):
             known = sorted({".".join(other.path) for other in others})
             self._refuse(rule, f"no rule of the job has the path {text}{nearest(text, known)}")
+
+
+def _irreversible_map(rule: MapRule, held: Iterable[ValueShape | None]) -> str | None:
+    words = {new if isinstance(new, str) else json.dumps(new) for new in rule.values.values()}
+    problems = {
+        "absent removes words": bool(rule.absent),
+        "two words become one": len(words) < len(rule.values),
+        "a word is both old and new": not words.isdisjoint(rule.values),
+        "a fraction is no word": any(isinstance(new, float) for new in rule.values.values()),
+        "the field holds no words": any(value is not None and value.kind in NO_WORDS for value in held),
+        "true, false and digits may have been stored as a text or not": any(
+            map(NO_TEXT.fullmatch, rule.values)
+        ),
+    }
+    return next((problem for problem, is_one in problems.items() if is_one), None)
 
 
 def _share_entity(one: Rule, other: Rule) -> bool:

@@ -15,18 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
-from typing_extensions import override
-
 from twinstore.bulk.changes import (
-    ChangedDocument,
     ChangeRefusedError,
-    DocumentChange,
-    DocumentChanges,
     StoredObjectId,
     StoredReference,
 )
 from twinstore.catalog.tenancy import TenancyKind
-from twinstore.errors import ConfigurationError, UnsupportedCapabilityError, ValidationError
+from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.models.fields import INT64_MAX, INT64_MIN
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.rules.model import REFUSED, FunctionRule, JobRules, KeyRule
@@ -35,13 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.bulk.changes import StoredValues
-    from twinstore.bulk.port import BulkPort
     from twinstore.catalog.entity import Entity
     from twinstore.plugins.module_spec import Normalise
 
     Members = dict[str, object]
 
-__all__ = ["FunctionStep", "UnrepeatableError", "has_documents", "with_functions"]
+__all__ = ["FunctionStep", "UnrepeatableError", "with_functions"]
 
 ABSENT: Final = object()
 # Of so many documents each is given twice, to find functions whose result depends on something else.
@@ -57,23 +51,6 @@ class ResultError(ValueError):
 
 class UnrepeatableError(ValidationError):
     """A function gives different results for one document."""
-
-
-class AnyChange(DocumentChange):
-    """Changes nothing; by its kind a store says whether it can show its rows changed."""
-
-    @override
-    def __call__(self, document: Members, values: StoredValues) -> ChangedDocument:
-        return ChangedDocument(document)
-
-
-def has_documents(port: BulkPort) -> bool:
-    """Whether a store holds documents that may be changed; rows of tables are of the model already."""
-    try:
-        port.with_changes(DocumentChanges({"": AnyChange()}))
-    except UnsupportedCapabilityError:
-        return False
-    return True
 
 
 def with_functions(rules: JobRules, module: str, entities: Iterable[Entity]) -> JobRules:

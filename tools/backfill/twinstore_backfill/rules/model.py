@@ -6,7 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
@@ -231,10 +231,12 @@ class JobRules:
     Attributes:
         rules: the rules.
         file: the name of the file, for messages.
+        reverse: whether the job is used backwards: a copy writes what the rules are made to read.
     """
 
     rules: tuple[Rule, ...] = ()
     file: str = ""
+    reverse: bool = False
     _kinds: Mapping[RuleKind, Sequence[Rule]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -280,6 +282,11 @@ class JobRules:
         """
         tops = (rule for rule in self.of(entity, DropRule) if len(rule.path) == 1)
         return frozenset(rule.path[0] for rule in tops if rule.reason or not with_reason)
+
+    @property
+    def of_source(self) -> JobRules:
+        """The rules that apply to what a copy reads."""
+        return replace(self, rules=tuple(self.accepted)) if self.reverse else self
 
     @property
     def accepted(self) -> Sequence[AcceptRule]:

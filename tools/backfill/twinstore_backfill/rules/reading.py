@@ -137,7 +137,7 @@ def with_options(rules: JobRules, texts: Iterable[str]) -> JobRules:
     drops = {rule.text: rule for rule in map(_drop, texts) if rule.text not in known}
     first = len(rules.rules) + 1
     added = (replace(drops[text], number=number) for number, text in enumerate(sorted(drops), first))
-    return JobRules((*rules, *added), rules.file)
+    return replace(rules, rules=(*rules, *added))
 
 
 def _drop(text: str) -> DropRule:

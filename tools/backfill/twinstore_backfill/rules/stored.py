@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from twinstore_backfill.rules.forms import RULES
-from twinstore_backfill.rules.model import JobRules, Rule, RuleKind
+from twinstore_backfill.rules.model import FunctionRule, JobRules, Rule, RuleKind
 from twinstore_backfill.rules.paths import parse_path
 
 if TYPE_CHECKING:
@@ -21,10 +21,11 @@ def rules_of(documents: Iterable[Mapping[str, Any]]) -> JobRules:
 
 
 def _rule(number: int, document: Mapping[str, Any]) -> Rule:
-    kind, place, *_ = document["kind"], document["path"]
-    entity, *path = parse_path(place)
+    kind = RuleKind(document["kind"])
+    entity, *path = parse_path(document["path"])
     own = {name: _value(name, value) for name, value in document.items() if name not in {"kind", "path"}}
-    made = cast("Callable[..., Rule]", RULES[RuleKind(kind)])
+    # No job file has one of these.
+    made = cast("Callable[..., Rule]", FunctionRule if kind is RuleKind.FUNCTION else RULES[kind])
     return made(number=number, line=0, entity=entity, path=tuple(path), **own)
 
 
