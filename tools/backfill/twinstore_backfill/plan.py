@@ -12,6 +12,7 @@ from twinstore.migrations.migration import MigrationState
 from twinstore.models import json_text
 from twinstore_backfill.copy.options import job_id, job_settings
 from twinstore_backfill.copy.reader import SourceRows
+from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.outcome import effect_document
 from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.rules import check_job
@@ -61,7 +62,7 @@ def plan_document(
     refuse_same_store(source.bulk, target.bulk)
     check_job(options.rules, source.bulk.entities())
     options.subset.check(entities)
-    state = inspect_source(source)
+    state = inspect_source(source.changed(copier_changes(options.rules, source.bulk.entities())))
     as_of = resolve_as_of(source.bulk, options.as_of)
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)

@@ -44,6 +44,7 @@ from twinstore_backfill.copy.report import (
     outcomes_of,
     report_document,
 )
+from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
@@ -106,7 +107,7 @@ def run_copy(
     check_job(options.rules, source.bulk.entities())
     options.subset.check(entities)
     preflight(partial(SourceRows, source.bulk, options))
-    state = inspect_source(source)
+    state = inspect_source(source.changed(copier_changes(options.rules, source.bulk.entities())))
     as_of = resolve_as_of(source.bulk, options.as_of)
     if not any(decides_tenant(options.rules, entity) for entity in entities):
         require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.bulk.changes import ChangedDocument, ChangeRefusedError, DocumentChange, DocumentChanges
-from twinstore_backfill.rules.model import DropRule, IdRule, KeyRule, RenameRule, ReplaceRule
+from twinstore.bulk.changes import (
+    ChangedDocument,
+    ChangeRefusedError,
+    DocumentChange,
+    DocumentChanges,
+    Lookup,
+)
+from twinstore_backfill.copy.rules.selection import decides_tenant
+from twinstore_backfill.rules.model import DropRule, IdRule, KeyRule, LookupRule, ReplaceRule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.bulk.changes import StoredValues
     from twinstore.catalog.entity import Entity
@@ -30,6 +37,7 @@ class EntityChange(DocumentChange):
     broken_text: bool
     only_drops: frozenset[str] | None
     changes_no_normal_form: bool
+    found: Sequence[Lookup] = ()
 
     @property
     @override
@@ -44,7 +52,12 @@ class EntityChange(DocumentChange):
     @property
     @override
     def quiet(self) -> bool:
-        return self.changes_no_normal_form
+        return self.changes_no_normal_form and not self.found
+
+    @property
+    @override
+    def lookups(self) -> Sequence[Lookup]:
+        return self.found
 
     @override
     def __call__(self, document: Members, values: StoredValues) -> ChangedDocument:
@@ -73,7 +86,11 @@ def copier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentChang
         if len(entity.key) == 1 and rule.path == (keys.get(entity.name) or key_name(entity),)
     }
     return DocumentChanges(
-        {entity.name: _change(entity, of_entity) for entity, of_entity in found.items() if of_entity},
+        {
+            entity.name: _change(entity, of_entity, _lookups(rules, of_entity, found))
+            for entity, of_entity in found.items()
+            if of_entity
+        },
         keys,
         ids,
     )
@@ -85,16 +102,30 @@ def key_name(entity: Entity) -> str:
     return entity.key[0] if has_own_name else ID
 
 
-def _change(entity: Entity, rules: Sequence[Rule]) -> EntityChange:
+def _lookups(rules: JobRules, of_entity: Sequence[Rule], entities: Iterable[Entity]) -> Mapping[int, Lookup]:
+    """Return how each rule of an entity that looks rows up finds them, by its number."""
+    known = {entity.name: entity for entity in entities}
+    found: dict[int, Lookup] = {}
+    for rule in of_entity:
+        if isinstance(rule, LookupRule):
+            other = known[rule.other]
+            own = rules.changing_found(other)
+            change = _change(other, own, {}) if own else None
+            found[rule.number] = Lookup(other, rule.by, change, not decides_tenant(rules, other))
+    return found
+
+
+def _change(entity: Entity, rules: Sequence[Rule], lookups: Mapping[int, Lookup]) -> EntityChange:
     from twinstore_backfill.copy.rules.quiet import are_quiet  # noqa: PLC0415  # few jobs have rules
     from twinstore_backfill.copy.rules.steps import Place, step_of  # noqa: PLC0415  # few jobs have rules
 
-    place = Place(entity, [rule for rule in rules if isinstance(rule, RenameRule)])
+    place = Place(entity, rules, lookups)
     return EntityChange(
         steps=tuple((rule.number, step_of(rule, place)) for rule in rules),
         broken_text=any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules),
         only_drops=only_drops(rules),
         changes_no_normal_form=are_quiet(entity, rules),
+        found=tuple(lookups.values()),
     )
 
 
