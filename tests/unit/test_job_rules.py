@@ -25,6 +25,7 @@ from twinstore_backfill.rules.model import (
     IdRule,
     JobRules,
     KeyRule,
+    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -71,6 +72,12 @@ reason = "r"
 [[id]]
 path = "runs.scheduleId"
 to = "text"
+reason = "r"
+[[lookup]]
+path = "triggers.scheduleId"
+in = "schedules"
+by = "name"
+take = "id"
 reason = "r"
 [[derive]]
 path = "runs.finishedAt"
@@ -143,6 +150,7 @@ def test_every_kind_is_read_with_its_place_in_the_file(tmp_path: Path) -> None:
         ),
         made(NumberRule, "runs/stats/queued", source="text", factor=Decimal("0.001")),
         made(IdRule, "runs/scheduleId", to="text"),
+        made(LookupRule, "triggers/scheduleId", other="schedules", by="name", take="id"),
         made(DeriveRule, "runs/finishedAt", how="max", of=("events", "at")),
         made(RenameRule, "runs/old/state", to=("state",), keep=True),
         made(DropRule, "*/__v"),
@@ -276,7 +284,7 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         # What the models say.
         (
             rule("trim", 'path = "run.error"'),
-            "line 1: [[trim]] run.error: there is no such entity; did you mean runs?",
+            "line 1: [[trim]] run.error: there is no entity run; did you mean runs?",
         ),
         (
             rule("trim", 'path = "runs.eror"'),
@@ -349,6 +357,31 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (
             rule("rename", 'path = "runs.old.*"\nto = "error"'),
             "line 1: [[rename]] runs.old.*: * would move several values to one place",
+        ),
+        # References.
+        *(
+            (
+                rule("lookup", f'path = "{path}"\nin = "{other}"\nby = "{by}"{more}'),
+                f"line 1: [[lookup]] {path}: {said}",
+            )
+            for path, other, by, more, said in (
+                ("runs.x", "schedule", "name", "", "there is no entity schedule; did you mean schedules?"),
+                ("runs.scheduleId", "*", "name", "", "there is no entity *; known: schedules"),
+                ("runs.scheduleId", "workers", "status", "", "workers is not copied"),
+                ("runs.scheduleId", "schedules", "nam", "", "by: Schedule has no field 'nam'; did you"),
+                ("runs.scheduleId", "schedules", "$where", "", "by names a field at the top"),
+                ("runs.scheduleId", "schedules", "name.x", "", "by names a field at the top"),
+                ("runs.scheduleId", "run_summaries", "lastRun", "", "take is needed: tenantId or scheduleId"),
+                ("runs.scheduleId", "schedules", "name", '\ntake = "ID"', "ID is no part of the key of"),
+                ("runs.finishedAt", "schedules", "name", "", "the field cannot hold the id of schedules"),
+                ("runs._id", "schedules", "name", "", "'_id' is part of the key of runs"),
+                ("triggers.tenantId", "schedules", "name", "", "it would decide the tenant of triggers"),
+            )
+        ),
+        (
+            rule("lookup", 'path = "runs.firma"\nin = "schedules"\nby = "name"')
+            + rule("rename", 'path = "runs.firma"\nto = "tenantId"'),
+            "line 1: [[lookup]] runs.firma: it would decide the tenant of runs",
         ),
         # Keys.
         (rule("trim", 'path = "runs._id"'), "line 1: [[trim]] runs._id: '_id' is part of the key of runs"),
@@ -452,6 +485,11 @@ def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tm
         rule("map", 'path = "runs.createdAt"\nvalues = { never = "1.1.2020" }')
         + rule("date", DATE.format("%d.%m.%Y") + '\nzone = "UTC"'),
         rule("id", 'path = "runs._id"\nto = "text"'),
+        # Words may be those by which rows are found, and rows may be found by what is not copied.
+        rule("map", 'path = "runs.scheduleId"\nvalues = { a = "b" }')
+        + rule("lookup", 'path = "runs.scheduleId"\nin = "schedules"\nby = "legacyName"')
+        + rule("drop", 'path = "schedules.legacyName"'),
+        rule("lookup", 'path = "audit.runId"\nin = "runs"\nby = "_id"'),
         rule("trim", 'path = "audit.metadata.*"'),
         rule("rename", 'path = "execution_logs.data.*.a"\nto = "data.*.b"'),
         rule("trim", 'path = "impact_snapshots._tenantId"'),

@@ -11,6 +11,7 @@ from itertools import combinations, product, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from twinstore.catalog.entity import CopyPolicy
 from twinstore.errors import ValidationError
 from twinstore.models.cron import CronError, validate_timezone
 from twinstore.models.fields import parse_timestamp
@@ -26,6 +27,7 @@ from twinstore_backfill.rules.model import (
     DropRule,
     IdRule,
     KeyRule,
+    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -66,7 +68,7 @@ RESULTS: Final[Mapping[RuleKind, frozenset[Kind]]] = {
     RuleKind.NUMBER: frozenset({Kind.INTEGER, Kind.NUMBER, Kind.DECIMAL}),
     RuleKind.ID: frozenset({Kind.TEXT, Kind.UUID, Kind.HEX, Kind.OBJECT_ID}),
 }
-CONVERTING: Final = (DateRule, NumberRule, IdRule)
+CONVERTING: Final = (DateRule, NumberRule, IdRule, LookupRule)
 # What JSON has for a kind of field; of the kinds that are missing here, any text.
 IN_JSON: Final[Mapping[Kind, tuple[type, ...]]] = {
     Kind.INTEGER: (int,),
@@ -134,7 +136,7 @@ class RuleCheck:
         Raises:
             ValidationError: it does.
         """
-        scope = self._scope(rule, rule.entity)
+        scope = self.entities if rule.entity == ANY else [self._entity(rule, rule.entity)]
         for entity in scope:
             self._check_key_is_kept(rule, entity)
         if isinstance(rule, DropRule):
@@ -169,12 +171,12 @@ class RuleCheck:
         place = f"The job file {self.rules.file}, line {rule.line}: [[{rule.kind.value}]] {subject}"
         raise ValidationError(f"{place if rule.line else f'--{IGNORE_UNKNOWN} {rule.text}'}: {problem}")
 
-    def _scope(self, rule: Rule, name: str) -> Sequence[Entity]:
-        """Return the entities that a rule names."""
+    def _entity(self, rule: Rule, name: str) -> Entity:
+        """Return an entity that a rule names."""
         known = {entity.name: entity for entity in self.entities}
-        if name not in {ANY, *known}:
-            self._refuse(rule, f"there is no such entity{nearest(name, known)}")
-        return self.entities if name == ANY else [known[name]]
+        if name not in known:
+            self._refuse(rule, f"there is no entity {name}{nearest(name, known)}")
+        return known[name]
 
     def _check_key_is_kept(self, rule: Rule, entity: Entity) -> None:
         """Refuse a change of the key: both sides are cut and compared in the order of the stored one."""
@@ -282,6 +284,9 @@ class RuleCheck:
         if isinstance(rule, RenameRule):
             self._check_rename(rule, scope)
             return
+        if isinstance(rule, LookupRule):
+            self._check_lookup(rule, scope)
+            return
         for found in self._values(rule, scope, self._value_of_source):
             value = _innermost(found)
             if isinstance(rule, MapRule) and not self._is_converted(rule):
@@ -295,13 +300,57 @@ class RuleCheck:
                 self._refuse(rule, f"the field is a {value.kind.value} and not {wanted}.")
 
     def _check_rename(self, rule: RenameRule, scope: Sequence[Entity]) -> None:
-        if _leads_into(rule.path, rule.to) or _leads_into(rule.to, rule.path):
+        if _touch(rule.path, rule.to):
             self._refuse(rule, "it would move a value onto itself, into itself or over what it is in.")
         self._values(rule, scope, lambda entity, _: _value_of_model(entity, rule.to))
         pairs = zip(rule.path[:-1], rule.to[:-1], strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if ANY in {*rule.path[shared:], *rule.to[shared:]}:
             self._refuse(rule, "* would move several values to one place; name the property.")
+
+    def _check_lookup(self, rule: LookupRule, scope: Sequence[Entity]) -> None:
+        other = self._entity(rule, rule.other)
+        if other.copy_policy is CopyPolicy.LEFT_OUT:
+            self._refuse(rule, f"{other.name} is not copied, so none of its rows has a key in the target.")
+        first, *more = other.key
+        if rule.take is None and more:
+            names = " or ".join(other.key)
+            self._refuse(rule, f"take is needed: {names}, of which the key of {other.name} is made.")
+        take = rule.take or first
+        if take not in other.key:
+            self._refuse(rule, f"{take} is no part of the key of {other.name}{nearest(take, other.key)}")
+        self._check_finds(rule, other)
+        for entity in scope:
+            self._check_owner(rule, entity, other)
+        sample = 1 if other.key_parts[other.key.index(take)].type.is_number else ""
+        for value in self._values(rule, scope, self._value_of_source):
+            if _cannot_hold(_innermost(value), sample) is not None:
+                self._refuse(rule, f"the field cannot hold the {take} of {other.name}.")
+
+    def _check_finds(self, rule: LookupRule, other: Entity) -> None:
+        """Refuse a field by which no document is found."""
+        if "." in rule.by or rule.by.startswith("$"):
+            self._refuse(rule, "by names a field at the top of documents.")
+        if any(found.path[:1] == (rule.by,) for found in self.rules.of(other, Rule)):
+            return
+        try:
+            _value_of_model(other, (rule.by,))
+        except UnknownPlaceError as error:
+            self._refuse(rule, f"by: {error}")
+
+    def _check_owner(self, rule: LookupRule, entity: Entity, other: Entity) -> None:
+        """Refuse rows that do not name their tenant, and to look that up."""
+        nameless = [item.name for item in (entity, other) if other.is_owned and item.tenant_field is None]
+        if nameless:
+            self._refuse(
+                rule, f"documents of {nameless[0]} name no tenant, and only one's rows may be found."
+            )
+        moved = [item.to for item in self.rules.of(entity, RenameRule) if _touch(item.path, rule.path)]
+        derived = [item.path for item in self.rules.of(entity, DeriveRule) if _touch(item.of, rule.path)]
+        if {entity.tenant_field, f"_{entity.tenant_field}"} & {
+            path[0] for path in (rule.path, *moved, *derived)
+        }:
+            self._refuse(rule, f"it would decide the tenant of {entity.name}, by which rows are found.")
 
     def _values(
         self,
@@ -331,7 +380,7 @@ class RuleCheck:
             if _leads_into(path, rename.path):
                 return _value_of_model(entity, (*rename.to, *path[len(rename.path) :]))
         read = [rule.of for rule in self.rules.of(entity, DeriveRule)]
-        if any(_leads_into(path, of) or _leads_into(of, path) for of in read):
+        if any(_touch(path, of) for of in read):
             return None
         return _value_of_model(entity, path)
 
@@ -402,7 +451,7 @@ class RuleCheck:
         unique = [name for index in entity.indexes if index.unique for name in index.names]
         for name in (*entity.key, ID, entity.tenant_field, *unique):
             path = () if name is None else tuple(name.split("."))
-            if path and (_leads_into(rule.path, path) or _leads_into(path, rule.path)):
+            if path and _touch(rule.path, path):
                 what = (
                     "tenant"
                     if name == entity.tenant_field
@@ -455,6 +504,11 @@ def _leads_into(path: Path, around: Path) -> bool:
     """Whether a path may lead to a value at or below another one."""
     pairs = zip(path, around, strict=False)
     return len(path) >= len(around) and all(one == other or ANY in {one, other} for one, other in pairs)
+
+
+def _touch(one: Path, other: Path) -> bool:
+    """Whether one path may lead to a value at, below or around the other one."""
+    return _leads_into(one, other) or _leads_into(other, one)
 
 
 def _overlap(one: Rule, other: Rule) -> bool:
