@@ -22,13 +22,13 @@ def job_rules(rules: JobRules, source: Store) -> JobRules:
         ConfigurationError: a function has no source file.
     """
     from twinstore.errors import ValidationError  # noqa: PLC0415  # few jobs have rules
-    from twinstore.plugins.modules import built_modules, module_spec  # noqa: PLC0415  # it imports models
+    from twinstore.plugins.modules import module_spec  # noqa: PLC0415  # it imports models
 
     if rules:
         from twinstore_backfill.rules.checking import check_rules  # noqa: PLC0415  # few jobs have rules
 
         check_rules(rules, source.bulk.entities())
-    if source.module in built_modules() and module_spec(source.module).normalise:
+    if module_spec(source.module).normalise:
         from twinstore_backfill.rules.functions import with_functions  # noqa: PLC0415  # few modules have them
 
         if rules.reverse:
