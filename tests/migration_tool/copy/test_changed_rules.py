@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,10 +14,13 @@ from tests.migration_tool.copy.test_between_servers import DIRECTIONS, opened
 from tests.migration_tool.copy.test_rules import EVENT, RULES, RUN, job, make_stored_schedule, reasons, wires
 from tests.support import ruled
 from tests.support.copies import Pair, server_settings
+from twinstore.bulk.port import Conflict
+from twinstore.catalog.tenancy import Tenant
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.scheduler.builders import moved
 from twinstore_backfill.copy import worker
+from twinstore_backfill.copy.earlier import EarlierForms, EarlierFormsError
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.rules.model import DropRule, JobRules, KeyRule, MapRule, ReplaceRule, Rule
 from twinstore_backfill.rules.stored import rules_of
@@ -194,3 +198,12 @@ def test_rules_are_the_same_after_the_ledger_has_kept_them(rules: JobRules) -> N
     assert [replace(rule, line=1, reason="", number=1) for rule in kept] == [
         replace(rule, line=1, reason="", number=1) for rule in rules
     ]
+
+
+def test_backwards_no_row_is_taken_for_one_of_earlier_rules(pair: Pair) -> None:
+    # A row of the source has one form then, and the rules change what is written.
+    settings = {"applied_rules": json.dumps([words(EARLIER).documents(), words(LATER).documents()])}
+    for reverse in (False, True):
+        forms = EarlierForms(pair.target.bulk, settings, replace(words(LATER), reverse=reverse))
+        with nullcontext() if reverse else pytest.raises(EarlierFormsError):
+            forms.require_none(RUNS, [Conflict(("served",), Tenant("acme"))])

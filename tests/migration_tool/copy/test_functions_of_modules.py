@@ -63,6 +63,17 @@ def pair(
         yield pair
 
 
+def test_a_job_goes_on_after_the_file_of_its_function_was_changed(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = pair.copy()
+    monkeypatch.setattr("twinstore_backfill.rules.functions.source_digest", lambda *_: "0" * 64)
+    dry, again = (pair.copy(execute=execute) for execute in (False, True))
+    assert dry.totals.all() == again.totals.all()
+    # The function gives the same as before, so the rows that are there are right.
+    assert (again.complete, again.totals.all()["unchanged"]) == (True, first.totals.all()["written"])
+
+
 def test_a_copy_and_a_verification_call_the_function_and_say_that_it_is_not_checked(pair: Pair) -> None:
     digest = sha256(SAMPLE.read_bytes()).hexdigest()
     dry, result = (pair.copy(rules=JobRules((TRIM,)), execute=execute) for execute in (False, True))

@@ -15,6 +15,7 @@ from twinstore.errors import DocumentDecodeError, DuplicateError, NotFoundError
 from twinstore_backfill.copy.held_alike import content_of
 from twinstore_backfill.copy.options import applied_rules
 from twinstore_backfill.copy.rules import copier_changes
+from twinstore_backfill.rules.model import FunctionRule, IdRule, JobRules, KeyRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import BulkPort, Conflict, Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
-    from twinstore_backfill.rules.model import JobRules
 
     # A row as earlier rules made it, and as the present ones do.
     Pair = tuple[Record, Record]
@@ -45,14 +45,15 @@ class EarlierForms:
 
     def __init__(self, port: BulkPort, settings: Mapping[str, str], rules: JobRules) -> None:
         """Take the source as it is stored, the settings of the job, and its present rules."""
-        self._present = port.with_changes(copier_changes(rules, port.entities()))
+        entities = port.entities()
+        self._present = port.with_changes(copier_changes(rules.of_source, entities))
         self._earlier: dict[str, list[BulkPort]] = {}
-        # What is only ever appended, or has a fence, is not replaced.
-        for entity in (item for item in port.entities() if not item.append_only and item.release is None):
-            for before in reversed(applied_rules(settings)):
-                # Under other keys there are other rows.
-                if before.digest(entity) != rules.digest(entity) and not keys_differ(before, rules, [entity]):
-                    changed = port.with_changes(copier_changes(before, port.entities()))
+        # Backwards the rules change what is written, and rows of the source have one form.
+        for before in () if rules.reverse else reversed(applied_rules(settings)):
+            found = [entity for entity in entities if is_replaceable(entity, before, rules)]
+            if found:
+                changed = port.with_changes(copier_changes(before, found))
+                for entity in found:
                     self._earlier.setdefault(entity.name, []).append(changed)
 
     def require_none(self, entity: Entity, conflicts: Iterable[Conflict]) -> None:
@@ -61,8 +62,9 @@ class EarlierForms:
         Raises:
             EarlierFormsError: there are some.
         """
-        keys = sorted({item.key for item in conflicts if not item.overwritten})
-        if keys and entity.name in self._earlier:
+        if entity.name not in self._earlier:
+            return
+        if keys := sorted({item.key for item in conflicts if not item.overwritten}):
             raise EarlierFormsError(keys)
 
     def find(
@@ -86,9 +88,22 @@ class EarlierForms:
         return ((before[key], after[key]) for key in keys if key in before and key in after)
 
 
+def is_replaceable(entity: Entity, before: JobRules, rules: JobRules) -> bool:
+    """Whether rows of an entity that earlier rules stored may be found and replaced under other rules."""
+    # What is only ever appended, or has a fence, is not replaced; under other keys there are other rows.
+    if entity.append_only or entity.release is not None or keys_differ(before, rules, [entity]):
+        return False
+    # A function that was changed since cannot be called any more.
+    present = {rule.sha256 for rule in rules.of(entity, FunctionRule)}
+    is_repeatable = all(rule.sha256 in present for rule in before.of(entity, FunctionRule))
+    return is_repeatable and before.digest(entity) != rules.digest(entity)
+
+
 def keys_differ(before: JobRules, rules: JobRules, entities: Sequence[Entity]) -> bool:
     """Whether rules read some entities by other keys than earlier ones did."""
-    sides = [copier_changes(item, entities) for item in (before, rules)]
+    # Without the other rules, of which an earlier function may be no more.
+    keys = [tuple(rule for rule in item if isinstance(rule, KeyRule | IdRule)) for item in (before, rules)]
+    sides = [copier_changes(JobRules(found), entities) for found in keys]
     return (sides[0].keys, sides[0].ids) != (sides[1].keys, sides[1].ids)
 
 

@@ -112,7 +112,7 @@ def run_copy(
     preflight(partial(SourceRows, source.bulk, options))
     target = target.changed(backward_changes(options.rules, source.bulk.entities()))
     preflight(lambda: target.bulk)
-    state = inspect_source(source.changed(copier_changes(options.rules, source.bulk.entities())))
+    state = inspect_source(source.changed(copier_changes(options.rules.of_source, source.bulk.entities())))
     as_of = resolve_as_of(source.bulk, options.as_of)
     if not any(decides_tenant(options.rules.of_source, entity) for entity in entities):
         require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)

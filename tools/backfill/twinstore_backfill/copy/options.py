@@ -13,7 +13,7 @@ from twinstore.access.scope import tenant_argument
 from twinstore.bulk.port import OnConflict
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
-from twinstore_backfill.rules.model import NO_RULES, DropRule, FunctionRule, JobRules
+from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
 from twinstore_backfill.rules.stored import rules_of
 from twinstore_backfill.subset import EVERYTHING, Subset
 
@@ -171,17 +171,8 @@ def with_notes(
 
 
 def applied_rules(settings: Mapping[str, str]) -> Sequence[JobRules]:
-    """Return the rules under which a job has copied, the present ones last.
-
-    Those with a function of a module that has changed are left out, because nothing repeats what it did.
-    """
-    every = [rules_of(item) for item in json.loads(settings.get(APPLIED, "[[]]"))]
-    present = {(rule.entity, rule.sha256) for rule in every[-1] if isinstance(rule, FunctionRule)}
-    return [
-        rules
-        for rules in every
-        if all((rule.entity, rule.sha256) in present for rule in rules if isinstance(rule, FunctionRule))
-    ]
+    """Return the rules under which a job has copied, the last ones last."""
+    return [rules_of(item) for item in json.loads(settings.get(APPLIED, "[[]]"))]
 
 
 def shown_settings(settings: Mapping[str, str]) -> dict[str, str]:

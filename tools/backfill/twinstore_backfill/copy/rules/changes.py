@@ -138,7 +138,8 @@ def _change(entity: Entity, rules: Sequence[Rule], lookups: Mapping[int, Lookup]
 def needed(rule: Rule) -> str | None:
     """Return the name at the top without which a rule changes nothing."""
     fills = isinstance(rule, DeriveRule | DefaultRule | KeyRule)
-    return None if fills or rule.path[0] == ANY else rule.path[0]
+    top = next(iter(rule.path), ANY)
+    return None if fills or top == ANY else top
 
 
 def only_drops(rules: Sequence[Rule]) -> frozenset[str] | None:

@@ -163,7 +163,7 @@ def change_of(entity: Entity, rules: Sequence[Rule], lookups: Mapping[int, Looku
 
 def top_of(rule: Rule) -> str | None:
     """Return the name at the top of documents that a rule reads, ``None`` if it is not one name, or fills."""
-    (top, *_) = rule.path
+    top = next(iter(rule.path), ANY)
     return None if top == ANY or isinstance(rule, DefaultRule | DeriveRule | KeyRule) else top
 
 
