@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final
@@ -194,6 +195,19 @@ def test_a_verification_looks_up_by_itself(pair: Pair, postgres_database: Postgr
         Repair(pair.source, pair.target, AS_OF, StopSwitch(), RULES).run([RUNS], rows, remove=False)
     assert wrong_rows(pair.verify(rules=RULES)) == {}
     assert compare_row(pair.source, pair.target, RUNS, ("r00",), AS_OF, rules=RULES).verdict == "unproved"
+
+
+def test_rows_that_an_earlier_look_up_made_are_replaced(pair: Pair, source: Database[Document]) -> None:
+    source["schedules"].update_one({"_id": IDS[5]}, {"$set": {"alias": "nightly"}})
+    alias = job(
+        (DropRule, "schedules.alias", {}), (LookupRule, "runs.scheduleId", {**BY_NAME, "by": "alias"})
+    )
+    rest = (alias.rules[0], *RULES.rules[1:])
+    for first, wanted in ((alias.rules[1], IDS[5]), (RULES.rules[0], IDS[0])):
+        rules = JobRules(tuple(replace(item, number=number) for number, item in enumerate((first, *rest), 1)))
+        assert pair.copy(rules=rules).complete
+        assert wires(pair, RUNS)["r00"]["scheduleId"] == str(wanted)
+    assert wrong_rows(pair.verify(rules=rules)) == {}
 
 
 def test_a_larger_collection_without_an_index_is_refused_before_anything_is_written(

@@ -319,15 +319,19 @@ class JobRules:
         """Return what the rules that change documents say, of which ``rules.stored`` makes them again."""
         return [rule.document() for rule in self.rules if not isinstance(rule, AcceptRule)]
 
-    def digest(self, entity: Entity) -> str:
-        """Return 16 digits that are the same for the same changes of an entity; empty without any.
-
-        The order in the file counts for ``replace`` alone. Rules of rows that are looked up count as well.
-        """
+    def deciding(self, entity: Entity) -> Sequence[Rule]:
+        """Return the rules that decide what rows of an entity become, and rows that it looks up."""
         rules = list(self.changing(entity))
         names = {rule.other for rule in rules if isinstance(rule, LookupRule)}
         found = (rule for name in sorted(names) for rule in self.of(name, Rule))
-        rules += [rule for rule in found if not isinstance(rule, LookupRule | AcceptRule)]
+        return rules + [rule for rule in found if not isinstance(rule, LookupRule | AcceptRule)]
+
+    def digest(self, entity: Entity) -> str:
+        """Return 16 digits that are the same for the same changes of an entity; empty without any.
+
+        The order in the file counts for ``replace`` alone.
+        """
+        rules = self.deciding(entity)
         said = [json.dumps(rule.document(), sort_keys=True, default=str) for rule in rules]
         in_order = [text for text, rule in zip(said, rules, strict=True) if is_replace(rule)]
         rest = sorted(text for text in said if text not in in_order)

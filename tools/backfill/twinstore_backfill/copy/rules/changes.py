@@ -83,8 +83,16 @@ class EntityChange(DocumentChange):
         return ChangedDocument(document, sorted(changed))
 
 
-def copier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentChanges:
-    """Return what a copy changes in the documents of a source."""
+def copier_changes(
+    rules: JobRules, entities: Iterable[Entity], known: Iterable[Entity] = ()
+) -> DocumentChanges:
+    """Return what a copy changes in the documents of a source.
+
+    Args:
+        rules: the rules of the job.
+        entities: those whose documents are read.
+        known: others, whose rows they may look up.
+    """
     found = {entity: rules.changing(entity) for entity in entities}
     keys = {entity.name: rule.path[0] for entity in found for rule in rules.of(entity, KeyRule)}
     ids = {
@@ -95,7 +103,7 @@ def copier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentChang
     }
     return DocumentChanges(
         {
-            entity.name: _change(entity, of_entity, _lookups(rules, of_entity, found))
+            entity.name: _change(entity, of_entity, _lookups(rules, of_entity, (*known, *found)))
             for entity, of_entity in found.items()
             if of_entity
         },

@@ -56,14 +56,20 @@ class References:
             return False
         rows = self._rows(stored, self._owner(document, values), values)
 
+        def new_value(value: object) -> object:
+            read = values.read(value)
+            keys = rows.get((type(read), read), ()) if type(read) in NAMING else ()
+            return written(self._part(keys), self.shape, values)
+
         def convert(value: object) -> object:
             if isinstance(value, list | None):
                 return value
-            read = values.read(value)
-            keys = rows.get((type(read), read), ()) if type(read) in NAMING else ()
-            new = written(self._part(keys), self.shape, values)
+            new = new_value(value)
             return value if type(new) is type(value) and new == value else new
 
+        # Values are replaced from the end; the first one without a row is the reason.
+        for value in stored:
+            new_value(value)
         return replace_each(document, self.rule.path, convert)
 
     def _rows(

@@ -23,7 +23,8 @@ def decides_tenant(rules: JobRules, entity: Entity) -> bool:
 def makes_tenant(rule: Rule, entity: Entity) -> bool:
     """Whether this rule changes it."""
     name = entity.tenant_field
-    first = {rule.path[0], rule.to[0]} if isinstance(rule, RenameRule) else {rule.path[0]}
+    # A function has no path, and keeps the tenant.
+    first = {*rule.path[:1], *(rule.to[:1] if isinstance(rule, RenameRule) else ())}
     return name is not None and not first.isdisjoint({name, f"_{name}", ANY})
 
 
