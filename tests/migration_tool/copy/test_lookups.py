@@ -207,7 +207,7 @@ def test_rows_that_an_earlier_look_up_made_are_replaced(pair: Pair, source: Data
         rules = JobRules(tuple(replace(item, number=number) for number, item in enumerate((first, *rest), 1)))
         assert pair.copy(rules=rules).complete
         assert wires(pair, RUNS)["r00"]["scheduleId"] == str(wanted)
-    assert wrong_rows(pair.verify(rules=rules)) == {}
+        assert wrong_rows(pair.verify(rules=rules)) == {}
 
 
 def test_a_larger_collection_without_an_index_is_refused_before_anything_is_written(
