@@ -211,6 +211,7 @@ from twinstore.ledger import QuarantineLine as QuarantineLine
 from twinstore.ledger import RangeProgress as RangeProgress
 from twinstore.ledger import RangeState as RangeState
 from twinstore.ledger import RangeTally as RangeTally
+from twinstore.ledger import Suspicion as Suspicion
 from twinstore.migrations.migration import COUNTED_ROWS as COUNTED_ROWS
 from twinstore.migrations.migration import Consent as Consent
 from twinstore.migrations.migration import Initializer as Initializer
@@ -573,6 +574,7 @@ __all__: list[str] = [
     "StoredOwner",
     "StoredPlace",
     "StringSet",
+    "Suspicion",
     "SystemClock",
     "TakesSnapshots",
     "Tenancy",

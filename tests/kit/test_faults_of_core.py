@@ -271,12 +271,12 @@ FAULTS: Final = [
     ),
     Fault(
         "nobody is ever dead",
-        replacing(ledger.RangeLedger, "_is_dead", lambda *_: False),
+        replacing(ledger.RangeLedger, "_dead", lambda *_: frozenset()),
         case("test_the_ranges_of_a_dead_worker_are_taken_last", of=SchedulerCopies),
     ),
     Fault(
         "everybody is dead",
-        replacing(ledger.RangeLedger, "_is_dead", lambda *_: True),
+        replacing(ledger.RangeLedger, "_dead", lambda self, job, worker, others: frozenset(others)),
         case("test_a_sign_of_life_keeps_the_ranges_of_a_worker", of=SchedulerCopies),
     ),
     Fault(

@@ -395,6 +395,11 @@ class AccessDefaults(Access, ABC):
         return highest_number(self, entity) + 1
 
     @override
+    def insert_all(self, entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> None:
+        for row in rows:
+            self.insert(entity, scope, row)
+
+    @override
     def append(self, entity: Entity[M], parent: Ref, rows: Sequence[Row[M]]) -> tuple[Row[M], ...]:
         if self.binding.in_unit:
             return append_rows(self, entity, parent, rows)

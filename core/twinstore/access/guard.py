@@ -180,6 +180,16 @@ class GuardedAccess(Access):
             return self._write(WRITE_ERRORS, self.inner.insert, entity, scope, row)
 
     @override
+    def insert_all(self, entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> None:
+        with self.calls:
+            self._check_writable()
+            for row in rows:
+                check_row(entity, scope, row)
+            check_batch(entity, rows)
+            if rows:
+                self._write(WRITE_ERRORS, self.inner.insert_all, entity, scope, rows)
+
+    @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         with self.calls:
             self._check_writable()

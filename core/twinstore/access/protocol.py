@@ -117,6 +117,14 @@ class Access(Protocol):
         """
         ...
 
+    def insert_all(self, entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> None:
+        """Insert rows of an entity without a parent, inside a unit, in as few round trips as may be.
+
+        Raises:
+            DuplicateError: a key, or a unique value, is taken; the unit is aborted.
+        """
+        ...
+
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         """Insert a row, or replace the one of its key; return it. An equal row is not written again.
 

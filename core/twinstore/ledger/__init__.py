@@ -14,6 +14,7 @@ from twinstore.ledger.models import (
     RangeProgress,
     RangeState,
     RangeTally,
+    Suspicion,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "RangeProgress",
     "RangeState",
     "RangeTally",
+    "Suspicion",
 ]

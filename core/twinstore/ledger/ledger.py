@@ -10,21 +10,22 @@ Who may do what:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from twinstore.access.paging import SortKey
-from twinstore.access.protocol import UNSET, Add
+from twinstore.access.protocol import Add
 from twinstore.access.query import key_order
 from twinstore.access.retry import backoff_delays
-from twinstore.catalog.conditions import Equals, OneOf
+from twinstore.catalog.conditions import Equals, IsNull, OneOf
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import LeaseLostError, NotFoundError
-from twinstore.ledger.catalog import CONFLICTS, QUARANTINE, RANGES, WORKERS
+from twinstore.ledger.catalog import CONFLICTS, JOBS, QUARANTINE, RANGES, WORKERS
 from twinstore.ledger.jobs import JobLedger
 from twinstore.ledger.models import (
     Claim,
@@ -38,6 +39,7 @@ from twinstore.ledger.models import (
     RangeProgress,
     RangeState,
     RangeTally,
+    Suspicion,
     key_json,
     within_of,
 )
@@ -56,10 +58,9 @@ if TYPE_CHECKING:
 
 
 # A range that was given back so often is not tried again by itself.
-# Not one or two: each claim counts, also that of a worker which was killed and whose range was taken over.
 MAX_ATTEMPTS: Final = 5
-# A range that was found so often with a dead worker is not taken over again: it may be what kills them.
-MAX_DEATHS: Final = 5
+# Servers bound the time of a transaction.
+PLANNED_AT_ONCE: Final = 1000
 BY_NUMBER: Final = (SortKey("number", number=True),)
 
 
@@ -70,28 +71,49 @@ class RangeLedger(JobLedger):
         super().__init__(access, atomic=atomic)
         # When a worker last said here that it lives, by the monotonic clock.
         self._last_heartbeats: dict[tuple[str, str], float] = {}
+        # What the clock of the server was then at least, and the monotonic clock afterwards.
+        self._clocks: dict[tuple[str, str], tuple[datetime, float]] = {}
 
-    def plan(self, lease: Lease, entity: str, ranges: Sequence[KeyRange]) -> None:
-        """Store the ranges of an entity, all or none; does nothing when they are stored already.
+    def plan(self, lease: Lease, entity: str, ranges: Iterable[KeyRange]) -> None:
+        """Store the ranges of an entity, some at a time; does nothing if all are stored already.
+
+        Workers take none of them before all are stored. Those of a plan that was interrupted are forgotten.
 
         Raises:
             LeaseLostError: the lease expired or was taken.
         """
-        self._in_unit(lambda unit: self._plan(unit, lease, entity, ranges))
+        job = self.find(lease.job_id)
+        # Looked for before the lease is: a job that is resumed has planned long ago and writes nothing here.
+        if job is not None and entity in job.cut:
+            return
+        self._forget_plan(lease, entity)
+        remaining = iter(ranges)
+        while some := tuple(islice(remaining, PLANNED_AT_ONCE)):
+            self._in_unit(partial(self._plan, lease, entity, some))
+        self._leased(lease, lambda job: job.evolve(cut=(*job.cut, entity)))
 
-    def _plan(self, unit: Access, lease: Lease, entity: str, ranges: Sequence[KeyRange]) -> None:
-        planned: list[CopyRange] = []
+    def _plan(self, lease: Lease, entity: str, ranges: Sequence[KeyRange], unit: Access) -> None:
+        planned: list[Row[CopyRange]] = []
 
         def grow(job: CopyJob) -> CopyJob:
             # Numbered inside the rule, from the count that it has locked: two entities never share a number.
-            planned[:] = planned_ranges(job, entity, ranges)
+            planned[:] = map(Row, planned_ranges(job, entity, ranges))
             return job.evolve(planned=job.planned + len(planned))
 
-        # Looked for before the lease is: a job that is resumed has planned long ago and writes nothing here.
-        if self._first(unit, RANGES, of_entity(lease.job_id, entity)) is None:
-            self._leased(lease, grow, unit)
-            for item in planned:
-                unit.insert(RANGES, ALL_TENANTS, Row(item))
+        self._leased(lease, grow, unit)
+        unit.insert_all(RANGES, ALL_TENANTS, planned)
+
+    def _forget_plan(self, lease: Lease, entity: str) -> None:
+        """Remove the ranges of a plan that was interrupted, which no worker has seen."""
+        query = self._query(RANGES, of_entity(lease.job_id, entity), BY_NUMBER, PLANNED_AT_ONCE)
+
+        def some(unit: Access) -> int:
+            # Written in any case: whoever has the lease by then plans alone.
+            self._leased(lease, lambda job: job, unit)
+            return unit.remove(RANGES, query)
+
+        while self._first(self._access, RANGES, of_entity(lease.job_id, entity)) is not None:
+            self._in_unit(some)
 
     def ranges(
         self, job_id: str, entity: str | None = None, *, state: RangeState | None = None
@@ -101,6 +123,22 @@ class RangeLedger(JobLedger):
         where += [] if entity is None else [Equals("entity", entity)]
         where += [] if state is None else [Equals("state", state.value)]
         return (RangeProgress.of(row.model) for row in self._all(RANGES, where, BY_NUMBER))
+
+    def noted_ranges(self, job: CopyJob) -> Iterator[RangeProgress]:
+        """Return the live ranges whose tally has anything that a later run may look at again."""
+        where: list[Condition] = [Equals("jobId", job.id), Equals("state", RangeState.LIVE.value)]
+        # Ranges of an earlier release do not say it.
+        where += [] if job.is_of_earlier_release else [Equals("noted", value=True)]
+        found = (RangeProgress.of(row.model) for row in self._all(RANGES, where, BY_NUMBER))
+        return (item for item in found if item.tally is not None and item.tally.noted)
+
+    def copied_otherwise(self, job_id: str, entity: str, under: str | None) -> Iterator[int]:
+        """Return the numbers of the live ranges of an entity that were copied under other rules."""
+        where = (*of_entity(job_id, entity), Equals("state", RangeState.LIVE.value))
+        found = self._access.count(RANGES, self._query(RANGES, where, BY_NUMBER, 1), "under")
+        for digest in found.keys() - {under or ""}:
+            chosen = IsNull("under") if not digest else Equals("under", digest)
+            yield from (row.model.number for row in self._all(RANGES, (*where, chosen), BY_NUMBER))
 
     def counts(self, job_id: str, entity: str | None = None) -> dict[str, int]:
         """Return the number of ranges by state, of one entity or of all. Not planned: empty."""
@@ -144,7 +182,8 @@ class RangeLedger(JobLedger):
             del stored
             return CopyWorker(job_id=job_id, worker=worker, expires_at=now() + lease)
 
-        change_model(self._access, WORKERS, (job_id, worker), alive)
+        stored = self._required(change_model(self._access, WORKERS, (job_id, worker), alive), job_id)
+        self._clocks[job_id, worker] = stored.expires_at - lease, time.monotonic()
         self._last_heartbeats[job_id, worker] = sign
 
     def leave(self, job_id: str, worker: str) -> None:
@@ -170,15 +209,49 @@ class RangeLedger(JobLedger):
         Raises:
             NotFoundError: there is no such job.
         """
-        self._heartbeat_if_due(job_id, worker, lease)
         job = self.find(job_id)
         if job is None:
             raise self._unknown(job_id)
-        # Asked for each range, so that a stop from any process is obeyed within one range.
-        if job.stop:
+        if job.stop or entity not in job.cut:
             return None
         # Pending ones first: a worker that only seems dead gets the longest time to come back.
-        return self._take_pending(job_id, worker, entity) or self._take_over(job_id, worker, entity)
+        pending = self.take_pending(job_id, worker, entity, lease)
+        return pending or self.take_over(job_id, worker, [entity], lease)[0]
+
+    def take_pending(self, job_id: str, worker: str, entity: str, lease: timedelta) -> Claim | None:
+        """Claim the oldest pending range of an entity whose ranges are all planned; none: ``None``."""
+        self._heartbeat_if_due(job_id, worker, lease)
+        where = (*of_entity(job_id, entity), Equals("state", RangeState.PENDING.value))
+        query = self._query(RANGES, where, BY_NUMBER, 1)
+        # A competing worker may have marked the row that was the first one; then there may be others.
+        for pause in backoff_delays():
+            marked = self._access.mark(RANGES, query, taken_by(worker))
+            if marked:
+                return claim_of(marked[0].model)
+            if self._first(self._access, RANGES, where) is None:
+                return None
+            time.sleep(pause)
+        return None
+
+    def take_over(
+        self, job_id: str, worker: str, entities: Collection[str], lease: timedelta
+    ) -> tuple[Claim | None, frozenset[str]]:
+        """Take a range of a worker that gives no sign of life; its later commit fails on the fence.
+
+        Return it, or ``None``, and the entities of which other workers copy ranges.
+        """
+        self._heartbeat_if_due(job_id, worker, lease)
+        where = (
+            Equals("jobId", job_id),
+            OneOf("entity", tuple(entities)),
+            Equals("state", RangeState.COPYING.value),
+        )
+        copying = [RangeProgress.of(row.model) for row in self._all(RANGES, where, BY_NUMBER)]
+        held = {item.worker for item in copying if item.worker is not None} - {worker}
+        dead = self._dead(job_id, worker, held)
+        found = (self._take_from(job_id, worker, item) for item in copying if item.worker in dead)
+        claim = next((item for item in found if item is not None), None)
+        return claim, frozenset(item.entity for item in copying)
 
     def claim(self, job_id: str, worker: str, number: int) -> Claim:
         """Claim one range that is pending.
@@ -219,7 +292,13 @@ class RangeLedger(JobLedger):
         def live(stored: CopyRange | None, now: ServerClock) -> CopyRange:
             # In the transaction of the rows: a worker that was held for dead commits none of them.
             own = self._own(stored, claim)
-            return own.evolve(state=RangeState.LIVE, tally=tally.lines(), finished_at=now())
+            return own.evolve(
+                state=RangeState.LIVE,
+                tally=tally.lines(),
+                under=next(iter(tally.under), None),
+                noted=tally.noted,
+                finished_at=now(),
+            )
 
         change_model(access, RANGES, (claim.job_id, claim.number), live)
 
@@ -227,12 +306,56 @@ class RangeLedger(JobLedger):
         """Open a range that could not be copied; after too many attempts it has failed. Return its state."""
         return self._free(claim, failing=True)
 
+    def split(self, claim: Claim, at: Key, *, lower: Suspicion, upper: Suspicion) -> None:
+        """Cut a range in two at a key; both parts are pending, and a part has to kill one worker only.
+
+        Raises:
+            LeaseLostError: it was taken over.
+        """
+
+        def cut(unit: Access) -> None:
+            numbers: list[int] = []
+
+            def grow(job: CopyJob | None, now: ServerClock) -> CopyJob:
+                del now
+                numbers[:] = [self._required(job, claim.job_id).planned + 1]
+                return self._required(job, claim.job_id).evolve(planned=numbers[0])
+
+            def shortened(stored: CopyRange | None, now: ServerClock) -> CopyRange:
+                del now
+                return suspected(self._own(stored, claim), lower).evolve(upper=key_json(at))
+
+            change_model(unit, JOBS, (claim.job_id,), grow)
+            first = self._required(
+                change_model(unit, RANGES, (claim.job_id, claim.number), shortened), claim.job_id
+            )
+            second = suspected(first, upper).evolve(
+                number=numbers[0], fence=0, lower=key_json(at), upper=key_json(claim.within.upper)
+            )
+            unit.insert(RANGES, ALL_TENANTS, Row(second))
+            self._forget_lines(unit, claim.job_id, claim.number)
+
+        self._in_unit(cut)
+
+    def suspect(self, claim: Claim) -> None:
+        """Say that a range has one row left, which gets as many tries as a range does.
+
+        Raises:
+            LeaseLostError: it was taken over.
+        """
+        change_model(
+            self._access,
+            RANGES,
+            (claim.job_id, claim.number),
+            lambda stored, _: suspected(self._own(stored, claim), Suspicion.ROW),
+        )
+
     def _free(self, claim: Claim, *, failing: bool) -> RangeState:
         def freed(stored: CopyRange | None, now: ServerClock) -> CopyRange | None:
             del now
             if stored is None or not is_owned(stored, claim):
                 return None
-            exhausted = failing and stored.attempts >= MAX_ATTEMPTS
+            exhausted = failing and (claim.kills or stored.attempts >= MAX_ATTEMPTS)
             return stored.evolve(state=RangeState.FAILED if exhausted else RangeState.PENDING, worker=None)
 
         found = change_model(self._access, RANGES, (claim.job_id, claim.number), freed)
@@ -251,43 +374,22 @@ class RangeLedger(JobLedger):
         if last is None or time.monotonic() - last > lease.total_seconds() / 3:
             self.heartbeat(job_id, worker, lease)
 
-    def _take_pending(self, job_id: str, worker: str, entity: str) -> Claim | None:
-        where = (*of_entity(job_id, entity), Equals("state", RangeState.PENDING.value))
-        query = self._query(RANGES, where, BY_NUMBER, 1)
-        # A competing worker may have marked the row that was the first one; then there may be others.
-        for pause in backoff_delays():
-            marked = self._access.mark(RANGES, query, taken_by(worker))
-            if marked:
-                return claim_of(marked[0].model)
-            if self._first(self._access, RANGES, where) is None:
-                return None
-            time.sleep(pause)
-        return None
+    def _dead(self, job_id: str, worker: str, others: Collection[str]) -> frozenset[str]:
+        """Return which other workers are dead by the server's clock, read without a lock.
 
-    def _take_over(self, job_id: str, worker: str, entity: str) -> Claim | None:
-        """Take the range of a worker that gives no sign of life; its later commit fails on the fence."""
-        for item in self.ranges(job_id, entity, state=RangeState.COPYING):
-            if item.worker is not None and item.worker != worker and self._is_dead(job_id, item.worker):
-                claim = self._take_from(job_id, worker, item)
-                if claim is not None:
-                    return claim
-        return None
-
-    def _is_dead(self, job_id: str, worker: str) -> bool:
-        dead = True
-
-        def inspect(stored: CopyWorker | None, now: ServerClock) -> None:
-            nonlocal dead
-            dead = stored is None or stored.expires_at <= now()
-
-        change_model(self._access, WORKERS, (job_id, worker), inspect)
-        return dead
+        That clock is known from the last sign of life of this worker; it is not before the time it has here.
+        """
+        if not others:
+            return frozenset()
+        server, local = self._clocks[job_id, worker]
+        now = server + timedelta(seconds=time.monotonic() - local)
+        names = sorted(others)
+        rows = self._access.find(WORKERS, ALL_TENANTS, [(job_id, name) for name in names])
+        pairs = zip(names, rows, strict=True)
+        return frozenset(name for name, row in pairs if row is None or row.model.expires_at <= now)
 
     def _take_from(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
-        """Take one range over; where rows are locked, one that is just being committed is passed over.
-
-        One that would be taken over for the fifth time has failed: ``None``.
-        """
+        """Take one range over; where rows are locked, one that is just being committed is passed over."""
         where = (
             Equals("jobId", job_id),
             Equals("number", seen.number),
@@ -296,13 +398,10 @@ class RangeLedger(JobLedger):
             # So its deaths are those that were seen, too.
             Equals("fence", seen.fence),
         )
-        exhausted = seen.deaths + 1 >= MAX_DEATHS
-        sets: FieldUpdates = (
-            {"state": RangeState.FAILED.value, "worker": UNSET} if exhausted else taken_by(worker)
-        )
         query = self._query(RANGES, where, BY_NUMBER, 1)
-        marked = self._access.mark(RANGES, query, {**sets, "deaths": Add(1)})
-        return claim_of(marked[0].model) if marked and not exhausted else None
+        sets: FieldUpdates = {"worker": worker, "fence": Add(1), "deaths": Add(1)}
+        marked = self._access.mark(RANGES, query, sets)
+        return claim_of(marked[0].model) if marked else None
 
     def _own(self, stored: CopyRange | None, claim: Claim) -> CopyRange:
         if stored is None or not is_owned(stored, claim):
@@ -359,8 +458,16 @@ def claimed_by(stored: CopyRange, worker: str) -> CopyRange:
 
 def claim_of(stored: CopyRange) -> Claim:
     """Return the claim on a range that is being copied."""
-    worker = stored.worker or ""
-    return Claim(stored.job_id, stored.number, worker, stored.fence, stored.entity, within_of(stored))
+    return Claim(
+        stored.job_id,
+        stored.number,
+        stored.worker or "",
+        stored.fence,
+        stored.entity,
+        within_of(stored),
+        stored.deaths,
+        stored.suspicion,
+    )
 
 
 def is_owned(stored: CopyRange, claim: Claim) -> bool:
@@ -369,13 +476,26 @@ def is_owned(stored: CopyRange, claim: Claim) -> bool:
     return (stored.state, stored.worker, stored.fence) == mine
 
 
+def suspected(stored: CopyRange, suspicion: Suspicion) -> CopyRange:
+    """Return a range as pending that is known to have killed workers."""
+    return stored.evolve(state=RangeState.PENDING, worker=None, attempts=0, deaths=0, suspicion=suspicion)
+
+
 def reopened(stored: CopyRange | None, now: ServerClock) -> CopyRange | None:
     """Return a finished or failed range as pending; one that is open stays as it is."""
     del now
     if stored is None or stored.state not in {RangeState.LIVE, RangeState.FAILED}:
         return None
     return stored.evolve(
-        state=RangeState.PENDING, worker=None, attempts=0, deaths=0, tally=(), finished_at=None
+        state=RangeState.PENDING,
+        worker=None,
+        attempts=0,
+        deaths=0,
+        suspicion=None,
+        tally=(),
+        under=None,
+        noted=False,
+        finished_at=None,
     )
 
 
@@ -429,9 +549,19 @@ class Ledger(RangeLedger):
         self.hold(unit, claim)
         self.store_lines(unit, claim, lines, (), more=more)
 
-    def live_numbers(self, job_id: str) -> frozenset[int]:
-        """Return the numbers of the ranges whose lines count."""
-        return frozenset(item.number for item in self.ranges(job_id, state=RangeState.LIVE))
+    def finish_unread(self, claim: Claim, line: QuarantineLine) -> None:
+        """Mark a range as live whose only row is named by a line.
+
+        Raises:
+            LeaseLostError: it was taken over.
+        """
+        one = {line.tenant: 1}
+
+        def finished(unit: Access) -> None:
+            self.store_lines(unit, claim, [line], ())
+            self.finish(unit, claim, RangeTally(read=one, quarantined=one))
+
+        self._in_unit(finished)
 
     def quarantined(self, job_id: str, entity: str | None = None) -> Iterator[QuarantineLine]:
         """Return the quarantined documents of a job by range and line, each in one or more parts."""

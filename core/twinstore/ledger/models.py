@@ -29,6 +29,8 @@ from twinstore.models.fields import (
 
 # Why a job takes no more ranges when an operator only pauses it.
 PAUSED: Final = "paused"
+# A range that was found so often with a dead worker is not copied again: it may be what kills them.
+MAX_DEATHS: Final = 5
 
 
 class JobState(StrEnum):
@@ -47,6 +49,13 @@ class RangeState(StrEnum):
     FAILED = "failed"
 
 
+class Suspicion(StrEnum):
+    """What is known of a range whose workers died: it is part of one, or has one row."""
+
+    PART = "part"
+    ROW = "row"
+
+
 class CopyJob(CanonicalModel):
     """One copy of a module.
 
@@ -54,6 +63,7 @@ class CopyJob(CanonicalModel):
         settings: those that make two runs the same job.
         generation: grows each time a complete job starts over.
         planned: how many ranges the present generation has.
+        cut: the entities of which all ranges are planned; workers take no others.
         holder, fence, expires_at: the lease of the coordinator that plans, completes or stops the job.
         stop: whether workers must stop taking ranges, with the reason, which may be just a pause.
         max_rate: documents per second of all workers together.
@@ -67,6 +77,7 @@ class CopyJob(CanonicalModel):
     started_at: Timestamp
     position: OptionalText = None
     planned: Count = 0
+    cut: tuple[Text, ...] = Field(default=(), exclude_if=is_empty)
     holder: OptionalText = None
     fence: Count = 0
     expires_at: Timestamp | None = None
@@ -78,6 +89,11 @@ class CopyJob(CanonicalModel):
     def lease(self) -> LeaseState:
         """The lease as the rule sees it."""
         return LeaseState(self.holder, self.fence, self.expires_at)
+
+    @property
+    def is_of_earlier_release(self) -> bool:
+        """Whether a release planned it that did not say of which entities all ranges are there."""
+        return bool(self.planned and not self.cut)
 
     @property
     def paused(self) -> bool:
@@ -115,7 +131,10 @@ class CopyRange(CanonicalModel):
         fence: grows with every claim; the worker that commits the range must hold the claim of this fence.
         attempts: how often it was claimed since it was last open.
         deaths: how often it was found with a worker that is dead.
+        suspicion: why fewer deaths end it.
         tally: the result of copying it, once it is live.
+        under: the digest of the rules under which it was copied; absent without rules.
+        noted: whether the tally has anything that a later run may look at again.
     """
 
     job_id: Id
@@ -129,7 +148,10 @@ class CopyRange(CanonicalModel):
     attempts: Count = 0
     # Absent while it is 0: an earlier release has stored ranges without it.
     deaths: Count = Field(default=0, exclude_if=is_empty)
+    suspicion: Suspicion | None = Field(default=None, exclude_if=is_empty)
     tally: tuple[TallyLine, ...] = ()
+    under: OptionalText = Field(default=None, exclude_if=is_empty)
+    noted: Flag = Field(default=False, exclude_if=is_empty)
     position: OptionalText = None
     finished_at: Timestamp | None = None
 
@@ -190,6 +212,11 @@ class RangeTally:
     rules: Mapping[str, int] = field(default_factory=dict[str, int])
     under: Mapping[str, int] = field(default_factory=dict[str, int])
 
+    @property
+    def noted(self) -> bool:
+        """Whether rows were refused, conflicted, or are there in a form that no copy writes."""
+        return bool(self.conflicts or self.quarantined or self.equivalences)
+
     def lines(self) -> tuple[TallyLine, ...]:
         """Return the tally as the ledger stores it: owners are values, never names of fields."""
         return tuple(
@@ -220,6 +247,7 @@ class RangeProgress:
     fence: int = 0
     attempts: int = 0
     deaths: int = 0
+    suspicion: Suspicion | None = None
     tally: RangeTally | None = None
     position: Position | None = None
     finished_at: datetime | None = None
@@ -236,6 +264,7 @@ class RangeProgress:
             fence=stored.fence,
             attempts=stored.attempts,
             deaths=stored.deaths,
+            suspicion=stored.suspicion,
             tally=RangeTally.of(stored.tally) if stored.finished_at is not None else None,
             position=stored.position,
             finished_at=stored.finished_at,
@@ -265,6 +294,13 @@ class Claim:
     fence: int
     entity: str
     within: KeyRange
+    deaths: int = 0
+    suspicion: Suspicion | None = None
+
+    @property
+    def kills(self) -> bool:
+        """Whether so many workers died of the range that nobody reads it as a whole again."""
+        return self.deaths >= (1 if self.suspicion is Suspicion.PART else MAX_DEATHS)
 
 
 def within_of(stored: CopyRange) -> KeyRange:

@@ -31,7 +31,8 @@ from twinstore.config import load_settings
 from twinstore.documents import DocumentWriter
 from twinstore.errors import ConcurrencyError, ConfigurationError, TwinstoreError, UnavailableError
 from twinstore.ledger import RangeState, RangeTally
-from twinstore.ledger.ledger import MAX_ATTEMPTS, MAX_DEATHS
+from twinstore.ledger.ledger import MAX_ATTEMPTS
+from twinstore.ledger.models import MAX_DEATHS
 from twinstore.migrations.migration import MigrationState, MigrationStatus
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
 from twinstore.testing.copying import in_the_end

@@ -109,6 +109,10 @@ class MongoAccess(AccessDefaults, Access):
         return row
 
     @override
+    def insert_all(self, entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> None:
+        insert_several(self.context, entity, rows)
+
+    @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:
         if entity.append_only:
             self._put_once(entity, scope, row)

@@ -15,7 +15,8 @@ import pytest
 from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError, NotFoundError
 from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState, RangeTally
-from twinstore.ledger.ledger import MAX_ATTEMPTS, MAX_DEATHS
+from twinstore.ledger.ledger import MAX_ATTEMPTS
+from twinstore.ledger.models import MAX_DEATHS
 from twinstore.testing.base import CopyContract, needs, of_tenants
 from twinstore.testing.copying import (
     HOUR,

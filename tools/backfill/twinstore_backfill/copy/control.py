@@ -13,7 +13,7 @@ from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from twinstore.ledger import CopyJob, RangeProgress, RangeTally
     from twinstore_backfill.copy.options import CopyOptions
@@ -152,24 +152,20 @@ class Limits:
             self._quarantined += waiting
             self._check_limits()
 
-    def reopen(self, live: Iterable[RangeProgress], under: Mapping[str, Mapping[str, int]]) -> set[int]:
-        """Return the numbers of the finished ranges that must be processed again.
+    def reopen(self, noted: Iterable[RangeProgress], others: Collection[int]) -> set[int]:
+        """Return the numbers of the finished ranges that must be processed again, besides some others.
 
-        Those are the ranges that were copied under other rules; those with conflicts, or with quarantined
-        documents, when an earlier run stopped because of them; those with conflicts or rows in another form
-        if these must be overwritten now; and those with quarantined documents if these must be tried again.
+        Those are the ranges with conflicts, or with quarantined documents, when an earlier run stopped
+        because of them; those with conflicts or rows in another form if these must be overwritten now; and
+        those with quarantined documents if these must be tried again.
 
         Args:
-            live: the finished ranges.
-            under: by entity what the tally of a range says of the present rules.
+            noted: the finished ranges with anything of that.
+            others: those that are processed again anyway.
         """
-        finished = [(item, item.tally) for item in live if item.tally is not None]
-        again = {item.number for item, tally in finished if tally.under != under[item.entity]}
-        tallies = [
-            (item.number, tally)
-            for item, tally in finished
-            if item.number not in again and (tally.conflicts or tally.quarantined or tally.equivalences)
-        ]
+        finished = ((item.number, item.tally) for item in noted if item.number not in others)
+        tallies = [(number, tally) for number, tally in finished if tally is not None]
+        again = set[int]()
         conflicts = _counts((number, tally.conflicts) for number, tally in tallies)
         quarantined = _counts((number, tally.quarantined) for number, tally in tallies)
         if self._overwrite or sum(conflicts.values()) > self._max_conflicts:

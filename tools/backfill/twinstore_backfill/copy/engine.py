@@ -50,7 +50,7 @@ from twinstore_backfill.copy.rules import backward_changes, copier_changes
 from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
-from twinstore_backfill.outcome import UnknownJobError
+from twinstore_backfill.outcome import PreflightError, UnknownJobError
 from twinstore_backfill.process.files import json_text, require_writable, write_atomic
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
@@ -82,8 +82,14 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
 
 log = getLogger(__name__)
+EARLIER: Final = (
+    "An earlier release of twinstore has begun this copy, and its plan cannot be continued. Install that "
+    "release again and run the same command; when the copy is complete, a copy by this release begins anew."
+)
 
 DEFAULT_OUT: Final = Path("backfill")
+# Of more ranges progress is told by their number, because reading all of them takes too long.
+MOST_TALLIES: Final = 10_000
 RESUME: Final = "Finished ranges are saved; run the same command again to continue."
 
 
@@ -210,7 +216,8 @@ class Copy:
         """Copy the ranges of a job that is held; return what it amounted to, while it is still held."""
         context = self._context(job, worker, entities, keeper)
         with self._lines_exported(job):
-            self._conflict_retry.run("Opening ranges again", lambda: self._reopen_ranges(keeper.refresh()))
+            reopen = lambda: self._reopen_ranges(job, keeper.refresh())  # noqa: E731
+            self._conflict_retry.run("Opening ranges again", reopen)
             self._plan(keeper, entities)
             self._copy_ranges(context, job)
             # Before the signal: that another process has taken over is what a user must know first.
@@ -264,6 +271,8 @@ class Copy:
         keys now, because its ranges are cut by the former ones.
         """
         job = known_job(self._target, lease.job_id)
+        if job.is_of_earlier_release and (job.state is JobState.RUNNING or self._options.retry_quarantine):
+            raise PreflightError(EARLIER)
         settings = self._settings(entities, job.settings)
         before = applied_rules(job.settings)[-1]
         again = keys_differ(before, self._options.rules, entities)
@@ -312,30 +321,29 @@ class Copy:
             on_conflict=self._options.on_conflict,
         )
 
-    def _reopen_ranges(self, lease: Lease) -> None:
+    def _reopen_ranges(self, job: CopyJob, lease: Lease) -> None:
         """Free ranges of dead workers, and reopen ranges that failed or must be processed again."""
         # First: a stop of an earlier run would end this one before its first range.
         self._ledger.resume(lease)
         # Before ranges are handed out, so that those of a killed process need not wait for its time.
         release_dead_workers(self._ledger, lease.job_id)
-        under = {entity.name: self._options.rules.under(entity) for entity in self._source.bulk.entities()}
-        again = self._limits.reopen(self._ledger.ranges(lease.job_id, state=RangeState.LIVE), under)
-        failed = {item.number for item in self._ledger.ranges(lease.job_id, state=RangeState.FAILED)}
-        self._ledger.reopen(lease, sorted(again | failed))
+        again = {item.number for item in self._ledger.ranges(job.id, state=RangeState.FAILED)}
+        for entity in self._source.bulk.entities():
+            under = next(iter(self._options.rules.under(entity)), None)
+            again.update(self._ledger.copied_otherwise(job.id, entity.name, under))
+        again |= self._limits.reopen(self._ledger.noted_ranges(job), again)
+        self._ledger.reopen(lease, sorted(again))
 
     def _plan(self, keeper: LeaseKeeper, entities: Sequence[Entity]) -> None:
-        """Cut the entities that the ledger has no ranges of."""
+        """Cut the entities of which the ledger has not all ranges."""
         for entity in entities:
-            # The cuts of an earlier run stay: a second set of ranges would cover the same keys again.
-            if self._ledger.counts(keeper.lease.job_id, entity.name):
-                continue
-            ranges: list[KeyRange] = []
-            for within in self._rows.cut(entity, self._options.range_size):
-                # Nothing is stored then: a part of the ranges would pass for all of them.
-                if self._stop.requested:
-                    return
-                ranges.append(within)
-            self._ledger.plan(keeper.refresh(), entity.name, ranges)
+            self._ledger.plan(keeper.refresh(), entity.name, self._cut(entity))
+
+    def _cut(self, entity: Entity) -> Iterator[KeyRange]:
+        for within in self._rows.cut(entity, self._options.range_size):
+            # The next run forgets the ranges that are stored by then, and begins again.
+            self._stop.check()
+            yield within
 
     def _threads(self, job: CopyJob) -> int:
         """Return how many threads have something to do."""
@@ -345,12 +353,15 @@ class Copy:
         return max(1, min(self._options.jobs, unfinished))
 
     def _begin(self, job: CopyJob, entity: Entity) -> None:
-        live = self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE)
-        before = Counter[str]()
-        for item in live:
-            before.update(outcomes_of(item.tally) if item.tally else {})
         ranges = self._ledger.counts(job.id, entity.name)
+        live = ranges.get(RangeState.LIVE.value, 0)
         most = sum(ranges.values()) * self._options.range_size
+        before = Counter[str]()
+        if live > MOST_TALLIES:
+            before["read"] = live * self._options.range_size
+        elif live:
+            for item in self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE):
+                before.update(outcomes_of(item.tally) if item.tally else {})
         self._progress.start(entity.name, self._rows.count(entity, most), before["read"])
         self._progress.count(entity.name, before)
 

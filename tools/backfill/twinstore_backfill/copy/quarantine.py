@@ -364,7 +364,7 @@ def quarantined(ledger: Ledger, job: CopyJob, *, content: bool = True) -> Iterat
 
 def live_lines(ledger: Ledger, job: CopyJob) -> Iterator[QuarantineLine]:
     """Return the lines of the ranges that are live; those of others may have been stored ahead."""
-    live = ledger.live_numbers(job.id)
+    live = {item.number for item in ledger.noted_ranges(job)}
     return (line for line in ledger.quarantined(job.id) if line.number in live)
 
 

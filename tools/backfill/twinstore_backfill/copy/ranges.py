@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import BulkPort, Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
-    from twinstore.ledger import Claim, Lease, Ledger
+    from twinstore.ledger import Claim, CopyJob, Lease, Ledger
     from twinstore_backfill.copy.control import Control
     from twinstore_backfill.copy.lease import ConflictRetry
     from twinstore_backfill.process.stopping import StopSwitch
 
 # How long a thread that finds nothing to do waits before it asks the ledger again what others have done.
 IDLE_SECONDS: Final = 1.0
+LONGEST_IDLE_SECONDS: Final = 5.0
 OPEN: Final = (RangeState.PENDING, RangeState.COPYING)
 
 
@@ -58,7 +60,8 @@ class RangeQueue:
         ``settle`` is called before ``end``; it may reopen ranges, and returns whether it did.
         """
         self.stopped: str | None = None
-        self._ledger, self._job_id, self._worker, self._lease = ledger, job_id, worker, lease
+        self._ledger, self._job_id, self._lease = ledger, job_id, lease
+        self._place = job_id, worker
         self._entities = entities
         self._stop = stop
         self._conflict_retry = conflict_retry
@@ -70,6 +73,10 @@ class RangeQueue:
         self._begin_lock = Lock()
         self._changed = Condition()
         self._changes = 0
+        # Whether a thread waits to ask the ledger again, and for how long.
+        self._asked, self._pause = False, IDLE_SECONDS
+        self._job: CopyJob | None = None
+        self._job_until = 0.0
 
     def take(self) -> Claim | None:
         """Return the next range, waiting for other workers if there may be one later.
@@ -77,18 +84,29 @@ class RangeQueue:
         Return ``None`` if no range is left, a parent has failed, or the job or this process must stop.
         """
         while not self._is_stopping():
-            self._apply_requests()
             # Before looking: what is returned between the look and the wait then wakes this thread at once.
             seen = self._changes
             claim = self._next()
             if claim is not None or self._is_over() or self._is_stopping():
+                # Where one range is free, others may be; and the other threads are over as well.
+                self.notify_changed()
                 return claim
-            with self._changed:
-                if self._changes == seen:
-                    self._changed.wait(IDLE_SECONDS)
+            self._wait(seen)
+        return None
+
+    def _wait(self, seen: int) -> None:
+        """Wait until something changes here; one thread at a time asks the ledger again."""
+        with self._changed:
+            while self._changes == seen and not self._is_stopping():
+                asks, self._asked = not self._asked, True
+                self._changed.wait(self._pause if asks else IDLE_SECONDS)
+                if asks:
+                    self._asked = False
+                    self._pause = min(2 * self._pause, LONGEST_IDLE_SECONDS)
+                    break
+        if self._changes == seen:
             # While there is nothing to do: a process that was killed may hold the last ranges.
             release_dead_workers(self._ledger, self._job_id)
-        return None
 
     def notify_changed(self) -> None:
         """Wake the threads that wait: a range of this process is finished or open again."""
@@ -104,32 +122,44 @@ class RangeQueue:
                 self._begin(entity)
             self._begun.add(entity.name)
 
-    def _apply_requests(self) -> None:
-        """Obey requests to the job from outside."""
-        job = self._ledger.find(self._job_id)
-        if job is not None:
-            self._control.apply_requests(job)
+    def _look(self) -> CopyJob | None:
+        """Return the job as it was a moment ago, and obey requests to it from outside."""
+        if self._job is None or time.monotonic() > self._job_until:
+            self._job_until = time.monotonic() + IDLE_SECONDS
+            self._job = self._ledger.find(self._job_id)
+            if self._job is not None:
+                self._control.apply_requests(self._job)
+                if self._job.stop and not self._job.paused:
+                    self.stopped = self._job.stop_reason or "the job was stopped"
+        return self._job
 
     def _next(self) -> Claim | None:
-        for entity in self._entities:
-            if entity.name in self._ended or not self._may_begin(entity):
-                continue
+        job = self._look()
+        if job is None or job.stop:
+            return None
+        waiting = [entity for entity in self._entities if self._is_open(entity, job)]
+        for entity in waiting:
             self.begin_entity(entity)
             # Again, because telling that an entity begins counts its rows, which may take long.
             if self._stop.requested:
                 return None
             # Any thread may lose the row in which all of a worker give their sign of life, and a killed
             # process may hold that of its range.
-            claim = self._conflict_retry.run(f"Taking a range of {entity.name}", partial(self._take, entity))
-            if claim is not None:
+            take = partial(self._ledger.take_pending, *self._place, entity.name, self._lease)
+            if claim := self._conflict_retry.run(f"Taking a range of {entity.name}", take):
+                self._pause = IDLE_SECONDS
                 return claim
-            if self._is_stopped():
-                return None
-            self._record_end(entity)
-        return None
+        names = [entity.name for entity in waiting]
+        take_over = partial(self._ledger.take_over, *self._place, names, self._lease)
+        claim, copied = self._conflict_retry.run("Taking over a range", take_over)
+        if claim is None:
+            for entity in waiting:
+                if entity.name not in copied:
+                    self._record_end(entity)
+        return claim
 
-    def _take(self, entity: Entity) -> Claim | None:
-        return self._ledger.take(self._job_id, self._worker, entity.name, self._lease)
+    def _is_open(self, entity: Entity, job: CopyJob) -> bool:
+        return entity.name in job.cut and entity.name not in self._ended and self._may_begin(entity)
 
     def _is_stopping(self) -> bool:
         return self._stop.requested or self.stopped is not None
@@ -145,8 +175,7 @@ class RangeQueue:
         # Counted under the lock: another thread may have opened ranges again a moment ago.
         with self._begin_lock:
             counts = self._ledger.counts(self._job_id, entity.name)
-            # Without ranges the coordinator has not planned the entity yet; it is not at its end.
-            if not counts or any(counts.get(state.value) for state in OPEN):
+            if any(counts.get(state.value) for state in OPEN):
                 return
             if entity.name not in self._ended and not self._write_moves(entity):
                 complete = not counts.get(RangeState.FAILED.value)
@@ -165,12 +194,6 @@ class RangeQueue:
         if parent is None or parent not in self._entities:
             return False
         return self._ended.get(parent.name) is False or self._is_blocked(parent)
-
-    def _is_stopped(self) -> bool:
-        job = self._ledger.find(self._job_id)
-        if job is not None and job.stop and not job.paused:
-            self.stopped = job.stop_reason or "the job was stopped"
-        return self.stopped is not None
 
 
 # Rows that waited for a unique value which another range had to give up.

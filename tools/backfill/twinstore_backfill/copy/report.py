@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import ConfigDict
 
 from twinstore.ledger import RangeTally
-from twinstore.ledger.ledger import MAX_DEATHS
+from twinstore.ledger.models import MAX_DEATHS
 from twinstore.models import json_text
 from twinstore_backfill.accepted import Accepted
 from twinstore_backfill.copy.options import shown_settings

@@ -26,6 +26,7 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
 )
 from twinstore.fast.records import AcceptsPacked
+from twinstore_backfill.copy.deaths import DIED, isolate
 from twinstore_backfill.copy.earlier import EarlierFormsError
 from twinstore_backfill.copy.held_alike import settle_conflicts
 from twinstore_backfill.copy.quarantine import RangeLines
@@ -33,6 +34,7 @@ from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.report import outcomes_of
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.rules.functions import UnrepeatableError
+from twinstore_backfill.rules.model import IdRule, KeyRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -172,6 +174,8 @@ def _work(context: CopyContext) -> None:
 def _process(context: CopyContext, claim: Claim) -> None:
     """Copy a range, or give it back."""
     try:
+        if claim.kills and not _may_be_copied(context, claim):
+            return
         # Against another writer it loses as a whole.
         name = f"Range {claim.number} of {claim.entity}"
         copied = context.conflict_retry.run(name, partial(copy_range, context, claim))
@@ -189,6 +193,18 @@ def _process(context: CopyContext, claim: Claim) -> None:
         context.share.add(sum(copied.tally.read.values()), copied.packed)
         context.limits.add(copied.tally, copied.waiting)
         context.progress.count(claim.entity, outcomes_of(copied.tally))
+
+
+def _may_be_copied(context: CopyContext, claim: Claim) -> bool:
+    """Whether a range of which workers died is empty; otherwise come closer to the row that it is."""
+    entity, ledger = context.entities[claim.entity], context.ledger
+    rules = context.source.rules
+    # Keys that rules make are not read alone.
+    if rules.of(entity, KeyRule) or rules.of(entity, IdRule):
+        _release_range(context, claim, TwinstoreError(DIED))
+        return False
+    steps = partial(isolate, context.source.port, ledger, entity, claim)
+    return context.conflict_retry.run(f"Cutting range {claim.number}", steps)
 
 
 def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
