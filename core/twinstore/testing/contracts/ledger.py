@@ -14,8 +14,8 @@ import pytest
 
 from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError, NotFoundError
-from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState, RangeTally
-from twinstore.ledger.ledger import MAX_ATTEMPTS
+from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState, RangeTally, Suspicion
+from twinstore.ledger.ledger import MAX_ATTEMPTS, PLANNED_AT_ONCE
 from twinstore.ledger.models import MAX_DEATHS
 from twinstore.testing.base import CopyContract, needs, of_tenants
 from twinstore.testing.copying import (
@@ -38,7 +38,7 @@ from twinstore.testing.instants import at
 from twinstore.testing.workspace import outcomes, unique
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from twinstore.ledger import Claim, Ledger
     from twinstore.testing.workspace import Workspace
@@ -185,6 +185,51 @@ class LedgerContract(CopyContract, capability="bulk_target"):
         assert list(ledger.ranges(job_id, "no-entity")) == []
         assert ledger.counts(job_id) == {"pending": 4}
         assert (ledger.counts(job_id, ANOTHER), ledger.counts(job_id, "no-entity")) == ({"pending": 1}, {})
+
+    @of_tenants
+    @needs("transactions")
+    def test_ranges_of_an_interrupted_plan_are_taken_by_nobody_and_forgotten(
+        self, workspace: Workspace
+    ) -> None:
+        ledger, job_id = started_job(workspace)
+        lease = ledger.acquire(job_id, "first", HOUR)
+
+        def interrupted() -> Iterator[KeyRange]:
+            yield from ranges_at(f"{number:04}" for number in range(PLANNED_AT_ONCE))
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            ledger.plan(lease, self.entity.name, interrupted())
+        assert ledger.counts(job_id) == {"pending": PLANNED_AT_ONCE}
+        assert ledger.take(job_id, "worker", self.entity.name, HOUR) is None
+        ledger.plan(lease, ANOTHER, RANGES[:1])
+        ledger.plan(lease, self.entity.name, RANGES)
+        assert [item.within for item in ledger.ranges(job_id)] == [RANGES[0], *RANGES]
+        assert len({item.number for item in ledger.ranges(job_id)}) == 1 + len(RANGES)
+        assert taken(ledger, job_id, self.entity.name).within == RANGES[0]
+
+    @of_tenants
+    @needs("transactions")
+    def test_what_a_later_run_looks_at_is_found_without_the_other_ranges(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
+        lease = started(ledger, self.entity, ranges_at("abc"))
+        tallies = [
+            RangeTally(read={"acme": 1}),
+            RangeTally(read={"acme": 2}, conflicts={"acme": 1}, under={"one": 1}),
+            RangeTally(read={"acme": 2}, quarantined={"": 1}, under={"two": 1}),
+        ]
+        for tally in tallies:
+            finished(workspace, taken(ledger, lease.job_id, self.entity.name), tally)
+        job = ledger.find(lease.job_id)
+        assert job is not None
+        assert [item.tally for item in ledger.noted_ranges(job)] == tallies[1:]
+        others = [
+            set(ledger.copied_otherwise(job.id, self.entity.name, under)) for under in (None, "one", "none")
+        ]
+        assert others == [{2, 3}, {1, 3}, {1, 2, 3}]
+        ledger.reopen(lease, [1, 3])
+        assert [item.number for item in ledger.noted_ranges(job)] == [2]
+        assert set(ledger.copied_otherwise(job.id, self.entity.name, "one")) == set()
 
     @of_tenants
     @needs("transactions")
@@ -503,25 +548,62 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
 
     @of_tenants
     @needs("transactions")
-    def test_a_range_whose_worker_dies_too_often_has_failed(self, workspace: Workspace) -> None:
+    def test_a_range_whose_workers_die_is_cut_until_one_row_is_left(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
-        lease = started(ledger, self.entity, ranges_at("a"))
+        lease = started(ledger, self.entity, ranges_at("k"))
         finished(workspace, taken(ledger, lease.job_id, self.entity.name))
-        for _ in range(2):
-            claim = taken(ledger, lease.job_id, self.entity.name)
-            for number in range(MAX_DEATHS - 1):
+
+        def after_deaths(claim: Claim, times: int) -> Claim:
+            for number in range(times):
+                assert not claim.kills
                 ledger.leave(lease.job_id, claim.worker)
                 claim = taken(ledger, lease.job_id, self.entity.name, worker=f"worker-{number}")
-            ledger.leave(lease.job_id, claim.worker)
-            assert ledger.take(lease.job_id, "worker", self.entity.name, HOUR) is None
-            assert states(ledger, lease.job_id) == [RangeState.LIVE, RangeState.FAILED]
+            assert (claim.kills, claim.deaths) == (True, times)
+            return claim
+
+        whole = after_deaths(taken(ledger, lease.job_id, self.entity.name), MAX_DEATHS)
+        ledger.split(whole, ("p",), lower=Suspicion.PART, upper=Suspicion.ROW)
+        for act in (
+            lambda: finished(workspace, whole),
+            lambda: ledger.split(whole, ("n",), lower=Suspicion.ROW, upper=Suspicion.ROW),
+            lambda: ledger.suspect(whole),
+            lambda: ledger.finish_unread(whole, quarantine_line(whole, 1)),
+        ):
             with pytest.raises(LeaseLostError):
-                finished(workspace, claim)
-            (failed,) = ledger.ranges(lease.job_id, state=RangeState.FAILED)
-            assert (failed.deaths, failed.worker) == (MAX_DEATHS, None)
-            # The second time shows that both counts begin at 0 again.
-            ledger.reopen(lease, [failed.number])
-            assert [(item.attempts, item.deaths) for item in ledger.ranges(lease.job_id)][1] == (0, 0)
+                act()
+        found = [(item.number, item.within, item.suspicion) for item in ledger.ranges(lease.job_id)]
+        assert found[1:] == [
+            (2, KeyRange(("k",), ("p",)), Suspicion.PART),
+            (3, KeyRange(("p",), None), Suspicion.ROW),
+        ]
+        part, row = (taken(ledger, lease.job_id, self.entity.name, worker=name) for name in "ab")
+        finished(workspace, row)
+        ledger.suspect(after_deaths(part, 1))
+        row = after_deaths(taken(ledger, lease.job_id, self.entity.name), MAX_DEATHS)
+        ledger.finish_unread(row, quarantine_line(row, 1, raw=None))
+        job = ledger.find(lease.job_id)
+        assert job is not None
+        assert [item.number for item in ledger.noted_ranges(job)] == [part.number]
+        assert [line.key for line in ledger.quarantined(job.id)] == [None]
+        ledger.reopen(lease, [part.number])
+        # It is a range like any other then, and its line is forgotten.
+        again = taken(ledger, job.id, self.entity.name)
+        assert (again.deaths, again.suspicion, list(ledger.quarantined(job.id))) == (0, None, [])
+        assert ledger.counts(job.id) == {"live": 2, "copying": 1}
+
+    @of_tenants
+    @needs("transactions")
+    def test_a_range_that_cannot_be_cut_fails_at_its_workers_last_death(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
+        lease = started(ledger, self.entity)
+        for _ in range(2):
+            claim = taken(ledger, lease.job_id, self.entity.name)
+            while not claim.kills:
+                ledger.leave(lease.job_id, claim.worker)
+                claim = taken(ledger, lease.job_id, self.entity.name, worker=f"worker-{claim.fence}")
+            assert ledger.give_back(claim) is RangeState.FAILED
+            # The second time shows that the count begins at 0 again.
+            ledger.reopen(lease, [1])
 
     @of_tenants
     @needs("transactions")

@@ -14,8 +14,10 @@ import pickle
 from collections import Counter
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from logging import getLogger
 from threading import Event, Lock, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -52,6 +54,9 @@ THREADS_PER_PROCESS: Final = 8
 POLL_SECONDS: Final = 0.2
 # How long to wait for the reports of a helper before an entity counts as finished.
 DRAIN_SECONDS: Final = 10.0
+# Of helpers that were killed, in a minute.
+MOST_REPLACED: Final = 5
+MINUTE: Final = 60.0
 
 
 def threads_of_processes(source: Store, target: Store, options: CopyOptions, threads: int) -> list[int]:
@@ -71,6 +76,8 @@ class HelperPool(AbstractContextManager["HelperPool"]):
     def __init__(self, context: CopyContext) -> None:
         self._context = context
         self._helpers: list[HelperProcess] = []
+        # When helpers were replaced, by the monotonic clock.
+        self._replaced: list[float] = []
 
     def start(
         self, source: Store, target: Store, options: CopyOptions, job: CopyJob, threads: list[int]
@@ -94,7 +101,19 @@ class HelperPool(AbstractContextManager["HelperPool"]):
                 share=number / sum(threads),
                 messages=message_settings(),
             )
-            self._helpers.append(HelperProcess(self._context, assignment))
+            self._begin(assignment)
+
+    def _begin(self, assignment: Assignment) -> None:
+        self._helpers.append(HelperProcess(self._context, assignment, partial(self._replace, assignment)))
+
+    def _replace(self, assignment: Assignment) -> bool:
+        """Start a helper in place of one that was killed, unless too many were; return whether it did."""
+        now = monotonic()
+        self._replaced = [*(moment for moment in self._replaced if now - moment < MINUTE), now]
+        if len(self._replaced) > MOST_REPLACED or self._context.stop.requested:
+            return False
+        self._begin(assignment)
+        return True
 
     def drain(self) -> None:
         """Wait until everything has been received that helpers reported before."""
@@ -125,9 +144,11 @@ class HelperPool(AbstractContextManager["HelperPool"]):
 class HelperProcess:
     """One other process, and the thread that listens to it."""
 
-    def __init__(self, context: CopyContext, assignment: Assignment) -> None:
+    def __init__(self, context: CopyContext, assignment: Assignment, replace: Callable[[], bool]) -> None:
+        """Start it; ``replace`` starts another one if it is killed, and returns whether it did."""
         self.error: Exception | None = None
         self._context = context
+        self._replace = replace
         # Rows of ranges that are not live yet; a killed process cannot subtract them itself.
         self._open = Counter[str]()
         self._begun = self._ended = False
@@ -172,9 +193,10 @@ class HelperProcess:
         try:
             self._receive()
         except (EOFError, OSError):
-            log.warning("a process of the copy was killed; its ranges are copied by the others")
             for entity, count in self._open.items():
                 self._context.progress.advance(entity, -count)
+            after = "another takes its place" if self._replace() else "its ranges are copied by the others"
+            log.warning("a process of the copy was killed; %s", after)
         except Exception as error:  # noqa: BLE001  # a thread that ends in silence would leave the copy waiting
             self.error = error
             self._context.stop.request()
