@@ -12,6 +12,7 @@ import pytest
 from typing_extensions import override
 
 from tests.support.copies import AS_OF, Answer, MemoryPair, invoke, rows_of, write_config
+from twinstore_backfill.copy import ranges
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
@@ -60,6 +61,12 @@ class AtEntity(SilentProgress):
             self._action()
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a small copy look at its job before each range."""
+    monkeypatch.setattr(ranges, "LOOK_SECONDS", 0.0)
+
+
 def copied(pair: MemoryPair, progress: SilentProgress, stop: StopSwitch | None = None) -> CopyResult:
     options = CopyOptions(out=pair.directory, as_of=AS_OF, range_size=3, execute=True, jobs=1)
     return run_copy(pair.source, pair.target, options, progress, stop or StopSwitch())
@@ -69,14 +76,15 @@ def test_a_paused_copy_waits_and_goes_on(
     pair: MemoryPair, tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     idle = Event()
-    honest = RangeQueue._apply_requests  # noqa: SLF001  # each look at the job
+    honest = RangeQueue._look  # noqa: SLF001  # each look at the job
 
-    def obey(self: RangeQueue) -> None:
-        honest(self)
-        if job_of(pair).paused:
+    def obey(self: RangeQueue) -> CopyJob | None:
+        job = honest(self)
+        if job is not None and job.paused:
             idle.set()
+        return job
 
-    monkeypatch.setattr(RangeQueue, "_apply_requests", obey)
+    monkeypatch.setattr(RangeQueue, "_look", obey)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(
             copied, pair, AtEntity("runs", lambda: pair.target.ledger.pause(job_of(pair).id))

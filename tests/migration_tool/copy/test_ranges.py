@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import timedelta
+from math import log2
 from threading import Timer
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,7 @@ from twinstore.scheduler.catalog import RUNS, SCHEDULES
 from twinstore.testing.copying import in_the_end
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record, make_run
+from twinstore_backfill.copy import ranges
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.lease import LeaseKeeper, ProcessIdentity, start_time, worker_id
 from twinstore_backfill.copy.options import (
@@ -263,7 +265,10 @@ class TestSharing:
         assert result.totals.of("runs")["written"] == 14
         assert pair.verify().verdict == "PASS"
 
-    def test_a_stop_of_the_job_is_obeyed_and_the_same_command_goes_on(self, pair: MemoryPair) -> None:
+    def test_a_stop_of_the_job_is_obeyed_and_the_same_command_goes_on(
+        self, pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ranges, "LOOK_SECONDS", 0.0)
         ledger = pair.target.ledger
 
         class Operator(SilentProgress):
@@ -337,7 +342,7 @@ class TestDeadWorkers:
         ledger.plan(lease, "runs", [KeyRange()])
         ledger.take(job.id, dead, "runs", LONG)
         assert copied(pair).complete
-        assert [item.attempts for item in ranges_of(pair, "runs")] == [2]
+        assert [(item.attempts, item.deaths) for item in ranges_of(pair, "runs")] == [(1, 1)]
         assert rows_of(pair.target.bulk)["runs"] == 14
 
     def test_its_unfinished_ranges_are_all_that_is_copied_again(self, pair: MemoryPair) -> None:
@@ -462,8 +467,8 @@ class TestJobsOfEarlierReleases:
 
 
 KILLED: Final = -9
-COUNT: Final = 6
-REASON: Final = "its worker died 5 times; the next run tries it again"
+COUNT: Final = 40
+OF_ONE: Final = 32
 
 
 @pytest.fixture
@@ -475,37 +480,32 @@ def settings(mongo_database: MongoDatabase, postgres_database: PostgresDatabase,
 @pytest.mark.parametrize(
     ("source", "target"), [("Mongo", "Postgres"), pytest.param("Postgres", "Mongo", marks=pytest.mark.long)]
 )
-def test_a_range_that_kills_five_processes_fails_and_the_others_are_copied(
+def test_a_row_that_kills_every_process_is_named_and_all_others_are_copied(
     source: str, target: str, settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loaded = load_settings(settings, environ={})
     with open_store("scheduler", source, loaded) as store:
         for number in range(COUNT):
-            store.storage.runs.create(make_run("acme", f"run-{number}", created_at=at(number)))
+            store.storage.runs.create(make_run("acme", f"run-{number:02}", created_at=at(number)))
         store.storage.audit.append(make_audit_record("acme", "audit-1"))
     sides = ["--module", "scheduler", "--from", source, "--to", target, "--as-of", AS_OF.isoformat()]
-    options = ["--execute", "--jobs", "1", "--range-size", "2", "--out", str(tmp_path)]
+    options = ["--execute", "--jobs", "4", "--range-size", str(OF_ONE), "--out", str(tmp_path)]
     command = ["--config", str(settings), "backfill", "copy", *sides, *options]
 
     program = [sys.executable, "-m", repeat.__module__, *command]
     done = subprocess.run(program, check=False, capture_output=True, text=True, timeout=240)
-    assert done.stderr.splitlines()[-1:] == [str([*[KILLED] * 5, int(Exit.FAILED)])], done.stderr
-    assert REASON in done.stdout
-    report = json.loads((tmp_path / "backfill-report.json").read_text())
-    (shown,) = report["failed_ranges"]["shown"]
-    assert (shown["entity"], shown["lower"], shown["reason"]) == ("runs", None, REASON)
+    # Five deaths of the range, one of each half down to two rows, and five of the row.
+    deaths = MAX_DEATHS + int(log2(OF_ONE)) - 1 + MAX_DEATHS
+    assert done.stderr.splitlines()[-1:] == [str([*[KILLED] * deaths, int(Exit.INCONCLUSIVE)])], done.stderr
+    (line,) = map(json.loads, (tmp_path / "quarantine.ndjson").read_text().splitlines())
+    assert (line["entity"], line["key"], line["reason"]) == ("runs", ["run-07"], "its workers died")
     with open_store("scheduler", target, loaded) as store:
-        (job,) = store.ledger.jobs()
-        states = [item.state for item in store.ledger.ranges(job.id, "runs")]
-        assert states == [RangeState.FAILED, RangeState.LIVE, RangeState.LIVE]
-        assert {item.state for item in store.ledger.ranges(job.id, "audit")} == {RangeState.LIVE}
-    status = ("--config", settings, "backfill", "status", "--module", "scheduler", "--to", target)
-    (job_status,) = invoke(capsys, *status, "--format", "json").json["jobs"]
-    assert job_status["failed_ranges"]["shown"] == [shown]
+        assert sum(store.bulk.counts(RUNS).values()) == COUNT - 1
+    verified = ("verify", *sides[:-2], "--format", "json")
+    report = invoke(capsys, "--config", settings, "backfill", *verified).json
+    assert report["verdict"] == "INCONCLUSIVE"
 
-    # What killed the process is gone: the next run copies the rest.
-    assert invoke(capsys, *command).code == Exit.OK
-    with open_store("scheduler", target, loaded) as store:
-        counted = [(item.state, item.attempts, item.deaths) for item in store.ledger.ranges(job.id, "runs")]
-        assert counted[0] == (RangeState.LIVE, 1, 0)
-        assert sum(store.bulk.counts(RUNS).values()) == COUNT
+    # What killed the processes is gone.
+    retried = ("quarantine", "retry", *sides, "--execute")
+    invoke(capsys, "--config", settings, "backfill", *retried)
+    assert invoke(capsys, "--config", settings, "backfill", *verified).json["verdict"] == "PASS"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from psycopg import sql
@@ -124,10 +125,14 @@ class PostgresAccess(AccessDefaults, Access):
 
     @override
     def insert_all(self, entity: Entity[M], scope: Tenants, rows: Sequence[Row[M]]) -> None:
-        table = table_of(entity)
-        steps = ((statements.insert(table), table.encode(row)) for row in rows)
+        table, size = table_of(entity), statements.ROWS_AT_ONCE
+        values = [table.encode(row) for row in rows]
+        whole = len(values) // size * size
+        parts = (chain.from_iterable(values[start : start + size]) for start in range(0, whole, size))
+        several = ((statements.insert_several(table), tuple(part)) for part in parts)
+        single = ((statements.insert(table), part) for part in values[whole:])
         # In one round trip, so an error names no row.
-        self.execution.write(setting(scope), Subject(entity), *steps)
+        self.execution.write(setting(scope), Subject(entity), *several, *single)
 
     @override
     def put(self, entity: Entity[M], scope: Tenants, row: Row[M]) -> Row[M]:

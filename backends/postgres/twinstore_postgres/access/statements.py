@@ -34,6 +34,9 @@ LOCK_WITH_TIME: Final = (
 LOCK_KEY: Final = "SELECT {key} FROM {table} WHERE {found} FOR UPDATE"
 FIND_KEY: Final = "SELECT {key} FROM {table} WHERE {found}"
 INSERT: Final = "INSERT INTO {table} ({columns}) VALUES ({values})"
+INSERT_SEVERAL: Final = "INSERT INTO {table} ({columns}) VALUES {rows}"
+# Of one statement; more save little, and its text grows.
+ROWS_AT_ONCE: Final = 20
 INSERT_UNLESS_STORED: Final = (
     "INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO NOTHING"
 )
@@ -114,6 +117,13 @@ def lock_row_key(table: Table, kind: ScopeKind) -> bytes:
 def insert(table: Table) -> bytes:
     """Return the statement that inserts a row."""
     return table.statement(INSERT)
+
+
+@cache
+def insert_several(table: Table) -> bytes:
+    """Return the statement that inserts :data:`ROWS_AT_ONCE` rows."""
+    row = sql.SQL("({})").format(table.parts["values"])
+    return table.statement(INSERT_SEVERAL, rows=sql.SQL(", ").join([row] * ROWS_AT_ONCE))
 
 
 @cache

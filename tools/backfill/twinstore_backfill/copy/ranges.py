@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # How long a thread that finds nothing to do waits before it asks the ledger again what others have done.
 IDLE_SECONDS: Final = 1.0
 LONGEST_IDLE_SECONDS: Final = 5.0
+# How old the job may be from which a thread knows whether it may take a range.
+LOOK_SECONDS: Final = 1.0
 OPEN: Final = (RangeState.PENDING, RangeState.COPYING)
 
 
@@ -114,18 +116,20 @@ class RangeQueue:
             self._changes += 1
             self._changed.notify_all()
 
-    def begin_entity(self, entity: Entity) -> None:
-        """Report that an entity begins, unless that was reported already."""
+    def begin_entity(self, entity: Entity) -> bool:
+        """Report that an entity begins, unless that was reported already; return whether it was not."""
         # The others wait, so that no rows are counted of an entity that has not begun.
         with self._begin_lock:
-            if entity.name not in self._begun:
+            begins = entity.name not in self._begun
+            if begins:
                 self._begin(entity)
             self._begun.add(entity.name)
+            return begins
 
     def _look(self) -> CopyJob | None:
         """Return the job as it was a moment ago, and obey requests to it from outside."""
-        if self._job is None or time.monotonic() > self._job_until:
-            self._job_until = time.monotonic() + IDLE_SECONDS
+        if self._job is None or time.monotonic() >= self._job_until:
+            self._job_until = time.monotonic() + LOOK_SECONDS
             self._job = self._ledger.find(self._job_id)
             if self._job is not None:
                 self._control.apply_requests(self._job)
@@ -139,8 +143,9 @@ class RangeQueue:
             return None
         waiting = [entity for entity in self._entities if self._is_open(entity, job)]
         for entity in waiting:
-            self.begin_entity(entity)
-            # Again, because telling that an entity begins counts its rows, which may take long.
+            # What begins counts its rows, which may take long.
+            if self.begin_entity(entity) and ((now := self._look()) is None or now.stop):
+                return None
             if self._stop.requested:
                 return None
             # Any thread may lose the row in which all of a worker give their sign of life, and a killed
