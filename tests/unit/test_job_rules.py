@@ -314,7 +314,7 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         ),
         (
             rule("default", 'path = "runs.createdAt"\nvalue = "2020"'),
-            "line 1: [[default]] runs.createdAt: the field is an instant and cannot hold '2020'",
+            "line 1: [[default]] runs.createdAt: the field (instant) cannot hold '2020'",
         ),
         (
             rule("rename", 'path = "runs.old"\nto = "sate"'),
