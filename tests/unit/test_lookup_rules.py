@@ -148,6 +148,17 @@ CASES: Final[tuple[tuple[tuple[Rule, ...], Document, Sequence[FoundRow], Documen
         (row("b1", str(OID)),),
         {"maker": OID},
     ),
+    # A text that is not in the form of the type stays a text, which the model judges.
+    *(
+        ((lookup(f"wares.{field}"),), {"tenantId": "acme", field: "r"}, (row("r", key),), {field: key})
+        for field, key in (
+            ("maker", "s1"),
+            ("maker", str(OID).upper()),
+            ("design", UUID_TEXT.replace("-", "")),
+            ("price", "1_0"),
+            ("image", "AA=="),
+        )
+    ),
     # Keys of other types, of several parts, and rows without tenants.
     (
         (lookup("wares.design", "wares", "name"),),
@@ -244,13 +255,25 @@ MOVING: Final = Lookup(SCHEDULES, "name", None, keeps_tenant=False)
         (BY_NAME, [(ACME, "a"), (ACME, 1)], [{"tenantId": "acme", "name": {"$in": ["a", 1]}}]),
         (
             BY_NAME,
-            [(ACME, "a"), (OTHER, "a"), (NO_TENANT, "b")],
+            [(ACME, "a"), (OTHER, "b"), (OTHER, "c")],
             [
                 {
                     "$or": [
                         {"tenantId": "acme", "name": {"$in": ["a"]}},
-                        {"tenantId": "other", "name": {"$in": ["a"]}},
-                        {"tenantId": None, "name": {"$in": ["b"]}},
+                        {"tenantId": "other", "name": {"$in": ["b", "c"]}},
+                    ]
+                }
+            ],
+        ),
+        # Tenants that share values are asked for by value.
+        (
+            BY_NAME,
+            [(ACME, "a"), (OTHER, "a"), (NO_TENANT, "b")],
+            [
+                {
+                    "$or": [
+                        {"name": "a", "tenantId": {"$in": ["acme", "other"]}},
+                        {"name": "b", "tenantId": {"$in": [None]}},
                     ]
                 }
             ],
