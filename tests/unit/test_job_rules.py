@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.catalog import SCHEDULER, SCHEDULES
+from twinstore.testing.typed_entities import WARES
 from twinstore_backfill.cli.job_file import read_job_file
 from twinstore_backfill.rules.checking import check_rules
 from twinstore_backfill.rules.model import (
@@ -314,7 +315,7 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         ),
         (
             rule("default", 'path = "runs.createdAt"\nvalue = "2020"'),
-            "line 1: [[default]] runs.createdAt: the field is an instant and cannot hold '2020'",
+            "line 1: [[default]] runs.createdAt: the field (instant) cannot hold '2020'",
         ),
         (
             rule("rename", 'path = "runs.old"\nto = "sate"'),
@@ -371,6 +372,7 @@ ACCEPT = 'approved-by = "ops"\nkind = '
                 ("runs.scheduleId", "schedules", "nam", "", "by: Schedule has no field 'nam'; did you"),
                 ("runs.scheduleId", "schedules", "$where", "", "by names a field at the top"),
                 ("runs.scheduleId", "schedules", "name.x", "", "by names a field at the top"),
+                ("runs.scheduleId", "schedules", "id", "", "documents of schedules have id as _id"),
                 ("runs.scheduleId", "run_summaries", "lastRun", "", "take is needed: tenantId or scheduleId"),
                 ("runs.scheduleId", "schedules", "name", '\ntake = "ID"', "ID is no part of the key of"),
                 ("runs.finishedAt", "schedules", "name", "", "the field cannot hold the id of schedules"),
@@ -382,6 +384,12 @@ ACCEPT = 'approved-by = "ops"\nkind = '
             rule("lookup", 'path = "runs.firma"\nin = "schedules"\nby = "name"')
             + rule("rename", 'path = "runs.firma"\nto = "tenantId"'),
             "line 1: [[lookup]] runs.firma: it would decide the tenant of runs",
+        ),
+        (
+            rule("rename", 'path = "runs.firma"\nto = "error"')
+            + rule("rename", 'path = "runs.error"\nto = "tenantId"')
+            + rule("lookup", 'path = "runs.scheduleId"\nin = "schedules"\nby = "name"'),
+            "line 9: [[lookup]] runs.scheduleId: rules make the tenant of runs in several steps",
         ),
         # Keys.
         (rule("trim", 'path = "runs._id"'), "line 1: [[trim]] runs._id: '_id' is part of the key of runs"),
@@ -470,6 +478,20 @@ ACCEPT = 'approved-by = "ops"\nkind = '
 )
 def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tmp_path: Path) -> None:
     assert refused(tmp_path, text).startswith(problem), refused(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [("maker", "s1"), ("design", "0" * 32), ("price", "1_0"), ("image", "AA==")]
+)
+def test_no_rule_gives_a_typed_field_a_text_of_another_form(path: str, text: str, tmp_path: Path) -> None:
+    place = f'path = "wares.{path}"\n'
+    for table in (
+        rule("default", f'{place}value = "{text}"'),
+        rule("map", f'{place}values = {{ a = "{text}" }}'),
+        rule("lookup", f'{place}in = "schedules"\nby = "name"'),
+    ):
+        with pytest.raises(ValidationError, match="cannot hold"):
+            check_rules(rules_of(tmp_path, table), (WARES, SCHEDULES))
 
 
 @pytest.mark.parametrize(

@@ -100,20 +100,21 @@ def is_askable(owner: StoredOwner, value: object) -> bool:
 
 def conditions_of(lookup: Lookup, wanted: Wanted) -> Iterator[Document]:
     """Yield filters that together find all documents with some values, by the index of a look-up."""
-    tenant = selecting_tenant(lookup)
+    tenant, by = selecting_tenant(lookup), lookup.by
     for start in range(0, len(wanted), VALUES_AT_ONCE):
-        groups: defaultdict[object, list[object]] = defaultdict(list)
+        tenants, values = defaultdict[object, list[object]](list), defaultdict[object, list[object]](list)
         for owner, value in wanted[start : start + VALUES_AT_ONCE]:
-            groups[owner if tenant is not None else None].append(value)
-        clauses: list[Document] = [
-            {**of_owner(tenant, owner), lookup.by: {"$in": values}} for owner, values in groups.items()
-        ]
+            stored = owner.id if isinstance(owner, Tenant) else None
+            tenants[stored].append(value)
+            values[value].append(stored)
+        if tenant is None:
+            yield {by: {"$in": [*values]}}
+            continue
+        # Few clauses: with an index on the values alone, each reads the rows of all tenants.
+        clauses: list[Document] = [{tenant: name, by: {"$in": some}} for name, some in tenants.items()]
+        if len(values) < len(tenants):
+            clauses = [{by: value, tenant: {"$in": some}} for value, some in values.items()]
         yield clauses[0] if len(clauses) == 1 else {"$or": clauses}
-
-
-def of_owner(tenant: str | None, owner: object) -> Document:
-    """Return the part of a filter that selects the documents of an owner; ``tenant`` is the stored name."""
-    return {} if tenant is None else {tenant: owner.id if isinstance(owner, Tenant) else None}
 
 
 def selecting_tenant(lookup: Lookup) -> str | None:

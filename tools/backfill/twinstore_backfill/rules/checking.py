@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from itertools import combinations, product, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NoReturn
+from uuid import UUID
 
 from twinstore.catalog.entity import CopyPolicy
+from twinstore.catalog.keys import KeyType
 from twinstore.errors import ValidationError
 from twinstore.models.cron import CronError, validate_timezone
-from twinstore.models.fields import parse_timestamp
+from twinstore.models.fields import decimal_number, parse_timestamp
 from twinstore.models.shapes import Kind, shapes_of
 from twinstore_backfill.rules.forms import IGNORE_UNKNOWN
 from twinstore_backfill.rules.kinds import Group, acceptable
@@ -78,6 +80,22 @@ IN_JSON: Final[Mapping[Kind, tuple[type, ...]]] = {
     Kind.LIST: (list,),
     Kind.MAP: (dict,),
     Kind.OBJECT: (dict,),
+    Kind.BYTES: (),
+}
+# Of these kinds there is one form, or not every text is one.
+FORMS: Final[Mapping[Kind, KeyType]] = {
+    Kind.OBJECT_ID: KeyType.OBJECT_ID,
+    Kind.UUID: KeyType.BINARY_UUID,
+}
+READERS: Final[Mapping[Kind, Callable[[str], object]]] = {
+    Kind.INSTANT: parse_timestamp,
+    Kind.DECIMAL: decimal_number,
+}
+# Keys of other types are any text.
+SAMPLES: Final[Mapping[KeyType, object]] = {
+    KeyType.INT64: 1,
+    KeyType.OBJECT_ID: "0" * 24,
+    KeyType.BINARY_UUID: str(UUID(int=0)),
 }
 
 
@@ -322,7 +340,7 @@ class RuleCheck:
         self._check_finds(rule, other)
         for entity in scope:
             self._check_owner(rule, entity, other)
-        sample = 1 if other.key_parts[other.key.index(take)].type.is_number else ""
+        sample = SAMPLES.get(other.key_parts[other.key.index(take)].type, "")
         for value in self._values(rule, scope, self._value_of_source):
             if _cannot_hold(_innermost(value), sample) is not None:
                 self._refuse(rule, f"the field cannot hold the {take} of {other.name}.")
@@ -333,6 +351,8 @@ class RuleCheck:
             self._refuse(rule, "by names a field at the top of documents.")
         if any(found.path[:1] == (rule.by,) for found in self.rules.of(other, Rule)):
             return
+        if rule.by == other.document_id:
+            self._refuse(rule, f"documents of {other.name} have {rule.by} as {ID}; give that.")
         try:
             _value_of_model(other, (rule.by,))
         except UnknownPlaceError as error:
@@ -345,12 +365,14 @@ class RuleCheck:
             self._refuse(
                 rule, f"documents of {nameless[0]} name no tenant, and only one's rows may be found."
             )
-        moved = [item.to for item in self.rules.of(entity, RenameRule) if _touch(item.path, rule.path)]
-        derived = [item.path for item in self.rules.of(entity, DeriveRule) if _touch(item.of, rule.path)]
-        if {entity.tenant_field, f"_{entity.tenant_field}"} & {
-            path[0] for path in (rule.path, *moved, *derived)
-        }:
+        moves: list[tuple[Path, Path]] = [(item.path, item.to) for item in self.rules.of(entity, RenameRule)]
+        moves += [(item.of, item.path) for item in self.rules.of(entity, DeriveRule)]
+        tenant = {entity.tenant_field, f"_{entity.tenant_field}"}
+        sources = [way for way, to in moves if to[0] in tenant]
+        if rule.path[0] in tenant or any(_touch(way, rule.path) for way in sources):
             self._refuse(rule, f"it would decide the tenant of {entity.name}, by which rows are found.")
+        if any(_touch(way, to) for way in sources for _, to in moves):
+            self._refuse(rule, f"rules make the tenant of {entity.name} in several steps; move it in one.")
 
     def _values(
         self,
@@ -578,15 +600,15 @@ def _cannot_hold(value: ValueShape | None, given: object) -> str | None:
         return None
     if value.kind in {Kind.NAMED, Kind.NUMBERED}:
         return _is_no_word(value, given)
-    if not isinstance(given, IN_JSON.get(value.kind, (str,))) or (
-        isinstance(given, bool) and value.kind is not Kind.FLAG
-    ):
+    is_other = not isinstance(given, IN_JSON.get(value.kind, (str,)))
+    is_flag = isinstance(given, bool) and value.kind is not Kind.FLAG
+    if is_other or is_flag or (value.kind in FORMS and not FORMS[value.kind].admits(given)):
         return f"the field is a {value.kind.value} and cannot hold {given!r}."
-    if value.kind is Kind.INSTANT:
+    if isinstance(given, str) and value.kind in READERS:
         try:
-            parse_timestamp(given)
+            READERS[value.kind](given)
         except ValueError as error:
-            return f"the field is an instant and cannot hold {given!r}: {error}."
+            return f"the field ({value.kind.value}) cannot hold {given!r}: {error}."
     items = given if isinstance(given, list) and value.item is not None else ()
     return next((problem for item in items if (problem := _cannot_hold(value.item, item))), None)
 

@@ -94,16 +94,17 @@ def copier_changes(
         known: others, whose rows they may look up.
     """
     found = {entity: rules.changing(entity) for entity in entities}
-    keys = {entity.name: rule.path[0] for entity in found for rule in rules.of(entity, KeyRule)}
+    everything = (*known, *found)
+    keys = {entity.name: rule.path[0] for entity in everything for rule in rules.of(entity, KeyRule)}
     ids = {
         entity.name: rule.to
-        for entity in found
+        for entity in everything
         for rule in rules.of(entity, IdRule)
         if len(entity.key) == 1 and rule.path == (keys.get(entity.name) or key_name(entity),)
     }
     return DocumentChanges(
         {
-            entity.name: _change(entity, of_entity, _lookups(rules, of_entity, (*known, *found)))
+            entity.name: _change(entity, of_entity, _lookups(rules, of_entity, everything))
             for entity, of_entity in found.items()
             if of_entity
         },

@@ -102,7 +102,7 @@ class Compilation:
         value = after.get(f"_{tenant}" if is_internal else tenant)
         if value is None and self.entity.tenancy.kind is TenancyKind.OPTIONAL:
             return NO_TENANT
-        return Tenant(value) if isinstance(value, str) else UNKNOWN_TENANT
+        return Tenant(value) if type(value) is str else UNKNOWN_TENANT
 
 
 def refusal(rule: Rule, why: str) -> ChangeRefusedError:
@@ -120,7 +120,7 @@ def replace_step(rule: ReplaceRule, compilation: Compilation) -> Step:
         return value if found == value else found
 
     def shallow(value: object) -> object:
-        return text(value) if isinstance(value, str) else value
+        return text(value) if type(value) is str else value
 
     def deep(value: object) -> object:
         if isinstance(value, list):
@@ -147,10 +147,10 @@ def trim_step(rule: TrimRule, compilation: Compilation) -> Step:
     def act(value: object) -> object:
         if isinstance(value, list):
             value = same_unless_changed(value, list(map(act, value)))
-        elif isinstance(value, str):
+        elif type(value) is str:
             found = outer.sub("", value)
             value = value if found == value else found
-        return GONE if rule.empty and isinstance(value, str | list | dict) and not value else value
+        return GONE if rule.empty and type(value) in {str, list, dict} and not value else value
 
     return lambda document, _: replace_whole(document, rule.path, act)
 
@@ -180,7 +180,8 @@ def word_of(value: object) -> str | None:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    return value if isinstance(value, str) else None
+    # Code of the client is a text too.
+    return value if type(value) is str else None
 
 
 def date_step(rule: DateRule, compilation: Compilation) -> Step:
@@ -211,7 +212,7 @@ def number_step(rule: NumberRule, compilation: Compilation) -> Step:
 
     def given(value: object) -> numbers.Exact | None:
         if rule.source == "text":
-            return numbers.of_text(value) if isinstance(value, str) else None
+            return numbers.of_text(value) if type(value) is str else None
         return numbers.of_decimal(value) if isinstance(value, Decimal) and kind is not Kind.DECIMAL else None
 
     def step(document: Holder, values: StoredValues) -> bool:
