@@ -90,14 +90,15 @@ def copy(
 
     Run the same command again after any interruption: finished ranges are not copied twice.
     """
-    from twinstore_backfill.cli.copying import copy_and_report, copy_directory
-    from twinstore_backfill.copy.engine import DEFAULT_OUT
-    from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.cli.copying import run_and_show
+    from twinstore_backfill.copy.options import DEFAULT_OUT, CopyOptions
+    from twinstore_backfill.migration import copy_directory
 
     # From here on, so that the report agrees with the exit code at every moment.
-    with copy_directory(out, execute=execute), stop_on_signals() as stop:
+    saved = out or (DEFAULT_OUT if execute else None)
+    with copy_directory(saved), stop_on_signals() as stop:
         on_finish(finish, out or DEFAULT_OUT)
-        name = sides.name
+        migration = sides.migration(rules_option(sides.context, ignore_unknown), title)
         options = CopyOptions(
             entities=rows.entity or (),
             tenants=rows.tenant or (),
@@ -110,12 +111,10 @@ def copy(
             range_size=range_size,
             execute=execute,
             out=out,
-            rules=rules_option(sides.context, ignore_unknown),
             subset=rows.subset,
-            title=title,
         )
         progress_output = shown.progress_output("copy")
-        code = copy_and_report(sides.opened(name), options, shown.output, stop, progress_output, extra=extra)
+        code = run_and_show(migration, options, shown.output, stop, progress_output, extra=extra)
     raise typer.Exit(code)
 
 
@@ -179,20 +178,17 @@ def plan(
     """Show what a copy would do, and what it would refuse or change and why. Writes nothing."""
     from twinstore_backfill.cli.copying import plan_texts
     from twinstore_backfill.copy.options import CopyOptions
-    from twinstore_backfill.plan import plan_document
 
-    name = sides.name
+    migration = sides.migration(rules_option(sides.context, ignore_unknown))
     options = CopyOptions(
         entities=rows.entity or (),
         tenants=rows.tenant or (),
         as_of=instant_option(as_of, "--as-of"),
         range_size=range_size,
-        rules=rules_option(sides.context, ignore_unknown),
         subset=rows.subset,
     )
-    with sides.opened(name) as (left, right):
-        document = plan_document(left, right, options, full=full)
-    emit(output, document, *plan_texts(document))
+    report = migration.plan(options, full=full).result()
+    emit(output, report.model_dump(mode="json"), *plan_texts(report))
 
 
 def status(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from twinstore.config import Settings
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.migration import Migration
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.stores import Store
@@ -276,33 +277,16 @@ class Sides:
         """The options that every command takes."""
         return common(self.context)
 
-    @property
-    def name(self) -> str:
-        """The module: the given one, or the only one that the settings of both sides name."""
-        return self.module_of(self.source_config, self.target_config)
+    def migration(self, rules: JobRules, title: str = "", *, with_source: bool = True) -> Migration:
+        """Return what the command works on; without its source not even the settings of that are read."""
+        from twinstore_backfill.migration import Migration, Side
+        from twinstore_backfill.stores import resolve_module
 
-    def module_of(self, *files: Path | None) -> str:
-        """Return the module: the given one, or the only one that some settings files name."""
-        from twinstore_backfill.stores import module_argument, resolve_module
-
-        if self.module is not None:
-            return module_argument(self.module)
-        return resolve_module(None, *(side_settings(self.common, file) for file in files))
-
-    @contextmanager
-    def opened(self, module: str) -> Iterator[tuple[Store, Store]]:
-        """Open both sides. The source is only read, so a user with no other right is enough."""
-        from twinstore_backfill.stores import open_store, preflight
-
-        left = side_settings(self.common, self.source_config)
-        right = side_settings(self.common, self.target_config)
-        with (
-            open_store(module, self.source, left, read_only=True) as first,
-            open_store(module, self.target, right) as second,
-        ):
-            # Before anything is read: a copy of hours must not end in a store that takes none.
-            preflight(lambda: second.storage.capabilities.require("bulk_target"))
-            yield first, second
+        files = [*([self.source_config] if with_source else []), self.target_config]
+        settings = [side_settings(self.common, file) for file in files]
+        name = resolve_module(self.module, *settings)
+        left, right = Side(self.source, settings[0]), Side(self.target, settings[-1])
+        return Migration(left, right, name, rules, title=title)
 
 
 @dataclass(frozen=True)

@@ -70,19 +70,18 @@ def selftest(
 
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_failures(out, FILES, _failure_file), stop_on_signals() as stop:
-        name = sides.name
+        migration = sides.migration(rules_option(sides.context, ignore_unknown))
+        name = migration.module
         options = SelftestOptions(
             sample=sample,
             seed=seed,
             thorough=thorough,
             entities=tuple(entities or ()),
-            rules=rules_option(sides.context, ignore_unknown),
+            rules=migration.rules,
         )
         check_drivers(name, (sides.source, sides.target))
         progress_output = shown.progress_output("selftest")
-        origin = open_store(
-            name, sides.source, side_settings(sides.common, sides.source_config), read_only=True
-        )
+        origin = open_store(name, sides.source, migration.source.settings, read_only=True)
         with origin as rows, scratch_settings(scratch) as settings:
             if scratch is not None:
                 configured = side_settings(sides.common, sides.target_config)

@@ -23,7 +23,6 @@ from twinstore_backfill.cli.options import (
     Title,
     drivers,
     instant_option,
-    side_settings,
 )
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.cli.streams import emit_text
@@ -126,19 +125,10 @@ def verify(
     shown: OutputOptions,
 ) -> None:
     """Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first."""
-    from twinstore_backfill.cli.verifying import (
-        approval_option,
-        conclude,
-        require_source,
-        run_and_write,
-        source_name,
-        switch_of,
-    )
-    from twinstore_backfill.report.trend import earlier_report, with_trend
+    from twinstore_backfill.cli.verifying import approval_option, require_source, show, switch_of
+    from twinstore_backfill.report.trend import earlier_report
     from twinstore_backfill.report.writing import REPORT_FILES, report_directory
-    from twinstore_backfill.stores import open_store
     from twinstore_backfill.verify.checks import read_groups
-    from twinstore_backfill.verify.engine import run_start_clean
     from twinstore_backfill.verify.options import VerifyOptions
 
     # From here on, so that the files of --out agree with the exit code at every moment.
@@ -146,8 +136,9 @@ def verify(
     with report_directory(out), stop_on_signals() as stop:
         on_finish(finish, out)
         approval = approval_option(reason, approved_by, start_clean=start_clean)
-        # A fresh start needs no source, so not even its settings are read.
-        name = sides.module_of(sides.target_config) if approval else sides.name
+        if approval is None:
+            require_source(sides.source)
+        migration = sides.migration(ignored.rules(sides.context), title, with_source=approval is None)
         options = VerifyOptions(
             entities=rows.entity or (),
             tenants=rows.tenant or (),
@@ -158,25 +149,19 @@ def verify(
             jobs=jobs,
             range_size=range_size,
             approval=approval,
-            switch=switch_of(sides.common.settings(), name),
+            switch=switch_of(sides.common.settings(), migration.module),
             require_ready=require_cutover_ready,
             require_no_exceptions=require_no_exceptions,
             benchmark=benchmark,
             max_ratio=max_ratio,
-            groups=read_groups(groups, name) if groups is not None else {},
-            rules=ignored.rules(sides.context),
+            groups=read_groups(groups, migration.module) if groups is not None else {},
             ignored_fields=ignored.fields(sides.context),
             subset=rows.subset,
-            title=title,
         )
-        if approval is not None:
-            with open_store(name, sides.target, side_settings(sides.common, sides.target_config)) as store:
-                report = run_start_clean(source_name(sides.source), store, options, stop)
-        else:
-            require_source(sides.source)
-            progress_output = shown.progress_output("verify")
-            report = run_and_write(sides.opened(name), options, out, stop, progress_output)
-        conclude(with_trend(report, earlier), out, shown.output)
+        with shown.progress_output("verify").progress() as progress:
+            run = migration.verify(options, out=out, earlier=earlier, cancel=stop, progress=progress)
+            report = run.result()
+        show(report, out, shown.output)
     raise typer.Exit(report.exit_code)
 
 
@@ -207,17 +192,16 @@ def diff(
     from twinstore_backfill.stores import preflight, select_entities
     from twinstore_backfill.verify.one_row import compare_row
 
-    name = sides.name
+    migration = sides.migration(ignored.rules(sides.context))
     requested_as_of = instant_option(as_of, "--as-of")
-    with sides.opened(name) as (left, right):
+    with migration.opened() as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = resolve_as_of(left.bulk, requested_as_of)
-        rules = ignored.rules(sides.context)
-        check_job(rules, left.bulk.entities())
+        check_job(migration.rules, left.bulk.entities())
         row = key_option(chosen, key)
         fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())
-        how = rules, of_entity(fields, chosen)
+        how = migration.rules, of_entity(fields, chosen)
         found = preflight(partial(compare_row, left, right, chosen, row, instant, *how))
     emit(output, row_document(found, show_values=show_values), *row_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))

@@ -1,0 +1,197 @@
+"""A migration from Python: what the command line does, with models, events and a token that cancels."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.support.copies import AS_OF, fill, invoke, open_store, server_settings, write_config
+from twinstore.errors import ValidationError
+from twinstore.migration import (
+    CancelToken,
+    CopyOptions,
+    InterruptedRunError,
+    Migration,
+    Side,
+    VerifyOptions,
+)
+from twinstore.scheduler.catalog import RUNS, SCHEDULES
+from twinstore.testing.scheduler.builders import make_run
+from twinstore_backfill.outcome import Exit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.copies import MemoryPair
+    from tests.support.databases import MongoDatabase, PostgresDatabase
+    from twinstore.config import Settings
+    from twinstore.migration import CopyReport, PartState
+
+COMPARED: Final = VerifyOptions(as_of=AS_OF)
+SLOW: Final = CopyOptions(execute=True, as_of=AS_OF, range_size=1, max_rate=40, jobs=1)
+
+
+@pytest.fixture
+def migration(pair: MemoryPair, tmp_path: Path) -> Migration:
+    """Return a migration between two stores in memory."""
+    sides = [
+        Side("memory", write_config(tmp_path / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}}))
+        for name in pair.names
+    ]
+    return Migration(*sides, "scheduler", title="Move to tables")
+
+
+def execution(tmp_path: Path, **more: object) -> CopyOptions:
+    return CopyOptions(execute=True, as_of=AS_OF, out=tmp_path / "copy", **more)  # pyright: ignore[reportArgumentType]
+
+
+def test_each_step_gives_a_model(migration: Migration, pair: MemoryPair, tmp_path: Path) -> None:
+    plan = migration.plan(CopyOptions(as_of=AS_OF)).result()
+    dry = migration.copy(CopyOptions(as_of=AS_OF)).result()
+    assert (plan.rows, dry.executed, dry.totals.written) == (dry.totals.read, False, plan.rows)
+    copied = migration.copy(execution(tmp_path)).result()
+    assert (copied.complete, copied.exit_code, copied.totals, copied.title) == (
+        True,
+        Exit.OK,
+        dry.totals,
+        "Move to tables",
+    )
+    assert (tmp_path / "copy" / "backfill-report.json").exists()
+    report = migration.verify(COMPARED, out=tmp_path / "report").result()
+    assert (report.verdict, report.title) == ("PASS", "Move to tables")
+    assert (tmp_path / "report" / "parity-report.html").exists()
+    del pair
+
+
+def test_what_differs_is_repaired(migration: Migration, pair: MemoryPair, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    migration.copy(execution(tmp_path)).result()
+    pair.target.storage.runs.create(make_run("acme", "only-here"))
+    changed = pair.target.storage.schedules.get_required("acme", "acme-schedule-0")
+    pair.target.storage.schedules.upsert(changed.evolve(name="another"))
+    assert migration.verify(COMPARED, out=out).result().verdict == "FAIL"
+    pending = migration.repair(out, COMPARED).result()
+    assert (pending.to_copy, pending.to_remove) == ({SCHEDULES.name: 1}, {RUNS.name: 1})
+    assert (pending.executed, pending.exit_code) == (False, Exit.DIFFERENT)
+    done = migration.repair(out, COMPARED, execute=True, delete_extra=True).result()
+    assert (done.repaired["written"], done.repaired["removed"]) == ({SCHEDULES.name: 1}, {RUNS.name: 1})
+    assert migration.verify(COMPARED, differences=out).result().documents_equal == 1
+    assert migration.verify(COMPARED).result().verdict == "PASS"
+
+
+def test_events_tell_how_far_each_part_is(migration: Migration, tmp_path: Path) -> None:
+    run = migration.copy(execution(tmp_path))
+    assert not run.done
+    last: dict[str, PartState] = {}
+    for event in run:
+        assert event.part not in last or event.done >= last[event.part].done
+        last[event.part] = event
+    report = run.result()
+    assert run.result() is report
+    assert {name: state.outcomes["written"] for name, state in last.items() if state.done} == {
+        item.entity: item.total.written for item in report.entities if item.total.read
+    }
+    assert all(state.finished for state in last.values())
+
+
+def test_an_error_is_the_result_and_the_directory_says_why(migration: Migration, tmp_path: Path) -> None:
+    run = migration.copy(execution(tmp_path, entities=("runz",)))
+    assert list(run) == []
+    with pytest.raises(ValidationError, match="Unknown entity 'runz'"):
+        run.result()
+    refused = migration.copy(SLOW, cancel=stopped())
+    with pytest.raises(InterruptedRunError, match=r"^Cancelled"):
+        refused.result()
+
+
+def stopped() -> CancelToken:
+    token = CancelToken()
+    token.cancel()
+    return token
+
+
+def test_asyncio_waits_and_cancels(migration: Migration, tmp_path: Path) -> None:
+    async def whole() -> tuple[CopyReport, list[PartState]]:
+        run = migration.copy(execution(tmp_path))
+        return await run, [event async for event in run]
+
+    async def cancelled() -> str:
+        run = migration.verify(COMPARED)
+        task = asyncio.ensure_future(run)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert run.done
+        return "ended"
+
+    report, events = asyncio.run(whole())
+    assert report.complete
+    assert {event.part for event in events} == {item.entity for item in report.entities}
+    assert asyncio.run(cancelled()) == "ended"
+
+
+@pytest.fixture
+def moving(
+    mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
+) -> tuple[Migration, tuple[object, ...]]:
+    """Return a migration from MongoDB to PostgreSQL, and the same as arguments of a command."""
+    settings: Settings = server_settings(mongo_database, postgres_database)
+    file = write_config(tmp_path / "settings.json", settings)
+    with open_store("scheduler", "Mongo", settings) as source:
+        fill(source.storage)
+    made = Migration(Side("mongo", file), Side("postgres", file), "scheduler")
+    names = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
+    return made, ("--config", file, "backfill", "copy", *names)
+
+
+def test_what_python_begins_the_command_goes_on_with(
+    moving: tuple[Migration, tuple[object, ...]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    migration, command = moving
+    more = ("--execute", "--as-of", AS_OF.isoformat(), "--out", tmp_path / "out", "--format", "json")
+    run = migration.copy(SLOW)
+    for event in run:
+        if event.part == RUNS.name and event.done:
+            run.cancel()
+    with pytest.raises(InterruptedRunError, match=r"^Cancelled\. Finished ranges are saved"):
+        run.result()
+    left = migration.plan(CopyOptions(as_of=AS_OF)).result()
+    there = sum(item.rows_in_target for item in left.entities)
+    assert 0 < there < left.rows
+    answer = invoke(capsys, *command, *more)
+    report = answer.json
+    assert (answer.code, report["complete"]) == (Exit.OK, True)
+    # Its ranges of one row are those that were planned here.
+    assert report["job"]["generation"] == 1
+    assert migration.verify(COMPARED).result().verdict == "PASS"
+
+
+def test_what_the_command_begins_python_goes_on_with(
+    moving: tuple[Migration, tuple[object, ...]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    migration, command = moving
+    # It stops at the first conflict, with ranges of one row each.
+    migration.copy(CopyOptions(execute=True, entities=(SCHEDULES.name,), as_of=AS_OF)).result()
+    with open_store("scheduler", "Postgres", migration.target.settings) as target:
+        schedules = target.storage.schedules
+        changed = schedules.get_required("acme", "acme-schedule-0")
+        schedules.upsert(changed.evolve(name="another"))
+    more = (
+        "--execute",
+        "--as-of",
+        AS_OF.isoformat(),
+        "--out",
+        tmp_path / "out",
+        "--range-size",
+        1,
+        "--jobs",
+        1,
+    )
+    assert invoke(capsys, *command, *more).code == Exit.DIFFERENT
+    options = CopyOptions(execute=True, as_of=AS_OF, on_conflict="overwrite", out=tmp_path / "out")
+    report = migration.copy(options).result()
+    assert (report.complete, report.job and report.job.generation) == (True, 1)
+    assert migration.verify(COMPARED).result().verdict == "PASS"
