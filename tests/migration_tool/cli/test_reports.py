@@ -432,7 +432,7 @@ def test_a_copy_says_it_in_its_report_and_on_the_terminal(tmp_path: Path) -> Non
     )
     made = replace(plain, fast_path=NATIVE)
     assert envelope(made)["fast_path"] == NATIVE.model_dump()
-    assert SAID in map(str, copy_texts(made, tmp_path))
+    assert SAID in map(str, copy_texts(copy_report(made), tmp_path))
     assert envelope(plain)["fast_path"] is None
 
 

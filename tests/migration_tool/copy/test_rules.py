@@ -21,6 +21,7 @@ from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.cli.copying import copy_texts
 from twinstore_backfill.copy import processes, worker
+from twinstore_backfill.copy.report import copy_report
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.rules.model import (
     ANY,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.support.copies import AS_OF, fill, invoke, open_store, server_settings, write_config
+from twinstore.config import load_settings
 from twinstore.errors import ValidationError
 from twinstore.migration import (
     CancelToken,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from tests.support.copies import MemoryPair
     from tests.support.databases import MongoDatabase, PostgresDatabase
-    from twinstore.config import Settings
     from twinstore.migration import CopyReport, PartState
 
 COMPARED: Final = VerifyOptions(as_of=AS_OF)
@@ -36,11 +36,11 @@ SLOW: Final = CopyOptions(execute=True, as_of=AS_OF, range_size=1, max_rate=40, 
 @pytest.fixture
 def migration(pair: MemoryPair, tmp_path: Path) -> Migration:
     """Return a migration between two stores in memory."""
-    sides = [
+    left, right = (
         Side("memory", write_config(tmp_path / f"{name}.json", {"Persistence": {"Memory": {"Store": name}}}))
         for name in pair.names
-    ]
-    return Migration(*sides, "scheduler", title="Move to tables")
+    )
+    return Migration(left, right, "scheduler", title="Move to tables")
 
 
 def execution(tmp_path: Path, **more: object) -> CopyOptions:
@@ -138,9 +138,8 @@ def moving(
     mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
 ) -> tuple[Migration, tuple[object, ...]]:
     """Return a migration from MongoDB to PostgreSQL, and the same as arguments of a command."""
-    settings: Settings = server_settings(mongo_database, postgres_database)
-    file = write_config(tmp_path / "settings.json", settings)
-    with open_store("scheduler", "Mongo", settings) as source:
+    file = write_config(tmp_path / "settings.json", server_settings(mongo_database, postgres_database))
+    with open_store("scheduler", "Mongo", load_settings(file)) as source:
         fill(source.storage)
     made = Migration(Side("mongo", file), Side("postgres", file), "scheduler")
     names = ("--module", "scheduler", "--from", "mongo", "--to", "postgres")
@@ -175,7 +174,7 @@ def test_what_the_command_begins_python_goes_on_with(
     migration, command = moving
     # It stops at the first conflict, with ranges of one row each.
     migration.copy(CopyOptions(execute=True, entities=(SCHEDULES.name,), as_of=AS_OF)).result()
-    with open_store("scheduler", "Postgres", migration.target.settings) as target:
+    with open_store("scheduler", "Postgres", load_settings(migration.target.settings)) as target:
         schedules = target.storage.schedules
         changed = schedules.get_required("acme", "acme-schedule-0")
         schedules.upsert(changed.evolve(name="another"))

@@ -175,8 +175,14 @@ class Migration:
             cancel: stops the run; finished rows stay finished.
             progress: is told of the progress, too.
         """
-        how = {"execute": execute, "delete_extra": delete_extra}
-        work = partial(self._repair, differences, self._with_rules(options), out, **how)
+        work = partial(
+            self._repair,
+            differences,
+            self._with_rules(options),
+            out,
+            execute=execute,
+            delete_extra=delete_extra,
+        )
         return Run(work, cancel=cancel, progress=progress)
 
     @contextmanager
@@ -296,16 +302,28 @@ class Migration:
         out: Path | None,
         progress: Progress,
         stop: StopSwitch,
-        **how: bool,
+        *,
+        execute: bool,
+        delete_extra: bool,
     ) -> RepairReport:
         from twinstore_backfill.repair.engine import run_repair
         from twinstore_backfill.report.writing import report_directory, reports_in, write_reports
 
         # Without --execute the reports of an earlier run stay.
-        written = out if how["execute"] else None
+        written = out if execute else None
         with report_directory(directory_to_clear(written, differences)), self.opened() as (left, right):
             with reports_in(written) as write:
-                report = run_repair(left, right, differences, options, progress, stop, write, **how)
+                report = run_repair(
+                    left,
+                    right,
+                    differences,
+                    options,
+                    progress,
+                    stop,
+                    write,
+                    execute=execute,
+                    delete_extra=delete_extra,
+                )
             if written is not None and report.recheck is not None:
                 write_reports(report.recheck, written)
         return report
