@@ -26,12 +26,10 @@ from twinstore_backfill.cli.output import emit
 from twinstore_backfill.outcome import on_finish
 from twinstore_backfill.process.stopping import stop_on_signals
 
-Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Write. Default: a dry run.")]
 
 
-CopyOut = Annotated[
-    Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
-]
+CopyOut = Annotated[Path | None, typer.Option("--out", help="Directory for report and quarantine.")]
 DeleteExtra = Annotated[
     bool,
     typer.Option(
@@ -53,17 +51,14 @@ def copy(
     *,
     sides: Sides,
     rows: RowOptions,
-    jobs: Annotated[
-        int, typer.Option("--jobs", help="Ranges copied at the same time; a process for each eight.")
-    ] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at a time.")] = 2,
     max_rate: Annotated[
-        float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
+        float | None,
+        typer.Option("--max-rate", metavar="NUMBER", help="Documents per second, at most."),
     ] = None,
     on_conflict: Annotated[
         ConflictOption,
-        typer.Option(
-            "--on-conflict", help="What to do with rows that the target has with different content."
-        ),
+        typer.Option("--on-conflict", metavar="fail|overwrite", help="For rows that differ in the target."),
     ] = ConflictOption.FAIL,
     max_conflicts: Annotated[
         int, typer.Option("--max-conflicts", help="Stop after the range with more conflicts than this.")
@@ -114,8 +109,8 @@ def copy(
             subset=rows.subset,
             title=title,
         )
-        progress_output = shown.progress_output("copy")
-        code = copy_and_report(sides.opened(name), options, shown.output, stop, progress_output, extra=extra)
+        progress = shown.progress("copy")
+        code = copy_and_report(sides.opened(name), options, shown.output, stop, progress, extra=extra)
     raise typer.Exit(code)
 
 
@@ -170,9 +165,7 @@ def plan(
     rows: RowOptions,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 10_000,
-    full: Annotated[
-        bool, typer.Option("--full", help="Read every document for the causes, not a sample of each entity.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read every document, not a sample.")] = False,
     ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -202,7 +195,7 @@ def status(
         Path | None,
         typer.Option(
             "--out",
-            help="Directory to write the quarantine and conflicts of the job to. Default job: the latest.",
+            help="Directory for quarantine and conflicts.",
         ),
     ] = None,
     output: OutputFormat = Format.TEXT,

@@ -13,11 +13,7 @@ from rich.console import RenderableType
 
 from twinstore.errors import ValidationError
 from twinstore.ledger import CopyJob, Ledger
-from twinstore_backfill.cli.options import (
-    Format,
-    ProgressOutput,
-    TargetSide,
-)
+from twinstore_backfill.cli.options import Format, TargetSide
 from twinstore_backfill.cli.output import (
     cause_texts,
     emit,
@@ -43,6 +39,7 @@ from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
 
 if TYPE_CHECKING:
+    from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.repair.engine import ExtraRows
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
@@ -70,14 +67,14 @@ def copy_and_report(
     options: CopyOptions,
     output: Format,
     stop: StopSwitch,
-    progress_output: ProgressOutput,
+    shown: AbstractContextManager[Progress],
     *,
     extra: bool = False,
 ) -> int:
     """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
     removal: ExtraRows | None = None
     saved = options.out or (DEFAULT_OUT if options.execute else None)
-    with wrap_write_errors(saved), sides as (left, right), progress_output.progress() as progress:
+    with wrap_write_errors(saved), sides as (left, right), shown as progress:
         with cache_batch_memory():
             result = run_copy(left, right, options, progress, stop)
         # While the stores are open: it asks them for their identity and version.

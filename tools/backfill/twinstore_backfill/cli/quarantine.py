@@ -198,10 +198,10 @@ def retry(
             subset=rows.subset,
             retry_quarantine=True,
         )
-        progress_output = shown.progress_output("quarantine retry")
+        progress = shown.progress("quarantine retry")
         pair = sides.opened(name)
         code = (
-            copy_and_report(pair, options, shown.output, stop, progress_output)
+            copy_and_report(pair, options, shown.output, stop, progress)
             if execute
             else _report_pending(pair, options, shown.output)
         )

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import (
     AsOf,
-    Backend,
     Format,
     Ignored,
-    ModuleName,
+    OneStore,
     OnFinish,
     OnlyEntities,
     OutputFormat,
@@ -96,10 +94,9 @@ def recheck(
         on_finish(finish, differences.out)
         name = sides.name
         options = _options(name, sides, differences, ignored)
-        progress_output = shown.progress_output("recheck")
         with (
             sides.opened(name) as (left, right),
-            progress_output.progress() as progress,
+            shown.progress("recheck") as progress,
             # Read before the reports of this run take its place.
             read_reported_rows(differences.given, select_entities(left.bulk, ())) as rows,
         ):
@@ -136,8 +133,7 @@ def repair(
         on_finish(finish, differences.out)
         name = sides.name
         options = _options(name, sides, differences, ignored)
-        progress_output = shown.progress_output("repair")
-        with sides.opened(name) as (left, right), progress_output.progress() as progress:
+        with sides.opened(name) as (left, right), shown.progress("repair") as progress:
             entities = select_entities(left.bulk, options.entities)
             refuse_same_store(left.bulk, right.bulk)
             check_job(options.rules, left.bulk.entities())
@@ -203,8 +199,7 @@ BATCH: Final = 1000
 
 def purge(
     *,
-    context: typer.Context,
-    module: ModuleName = None,
+    one: OneStore,
     before: Annotated[
         str | None,
         typer.Option(
@@ -212,19 +207,16 @@ def purge(
         ),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
-    backend: Backend = None,
     execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
     from twinstore.access.scope import tenant_argument
-    from twinstore_backfill.stores import open_store, preflight, resolve_module
+    from twinstore_backfill.stores import preflight
 
-    settings = common(context).settings()
     limit = instant_option(before, "--before")
     wanted = tenant_argument(tenant) if tenant is not None else None
-    name = resolve_module(module, settings)
-    with open_store(name, backend or settings.backend_name(name), settings) as store:
+    with one.opened() as store:
         preflight(store.storage.check_ready)
         found = [_purge(store, entity, limit, wanted, execute=execute) for entity in _entities(store)]
     verb = "removed" if execute else "would be removed"

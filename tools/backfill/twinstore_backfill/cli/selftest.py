@@ -17,7 +17,6 @@ from twinstore_backfill.cli.options import (
     OutputOptions,
     Sides,
     rules_option,
-    side_settings,
 )
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.process.files import json_text, wrap_write_errors, write_atomic
@@ -66,7 +65,6 @@ def selftest(
     from twinstore_backfill.report.failures import report_failures
     from twinstore_backfill.selftest.engine import SelftestOptions, check_drivers, open_scratch, run_selftest
     from twinstore_backfill.selftest.report import document_of, markdown
-    from twinstore_backfill.stores import open_store
 
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_failures(out, FILES, _failure_file), stop_on_signals() as stop:
@@ -78,19 +76,15 @@ def selftest(
             entities=tuple(entities or ()),
             rules=rules_option(sides.context, ignore_unknown),
         )
-        check_drivers(name, (sides.source, sides.target))
-        progress_output = shown.progress_output("selftest")
-        origin = open_store(
-            name, sides.source, side_settings(sides.common, sides.source_config), read_only=True
-        )
-        with origin as rows, scratch_settings(scratch) as settings:
+        (source, _), (target, configured) = sides.left.resolved(name), sides.right.resolved(name)
+        check_drivers(name, (source, target))
+        with sides.left.opened(name, read_only=True) as rows, scratch_settings(scratch) as settings:
             if scratch is not None:
-                configured = side_settings(sides.common, sides.target_config)
-                require_separate_databases(settings, rows, (name, sides.source, sides.target), configured)
+                require_separate_databases(settings, rows, (name, source, target), configured)
             with (
-                open_scratch(name, sides.source, settings) as left,
-                open_scratch(name, sides.target, settings) as right,
-                progress_output.progress() as progress,
+                open_scratch(name, source, settings) as left,
+                open_scratch(name, target, settings) as right,
+                shown.progress("selftest") as progress,
             ):
                 outcome = run_selftest(rows, left, right, options, progress, stop)
             report = document_of(outcome, options, rows.described(), name)

@@ -23,7 +23,6 @@ from twinstore_backfill.cli.options import (
     Title,
     drivers,
     instant_option,
-    side_settings,
 )
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.cli.streams import emit_text
@@ -47,10 +46,11 @@ RequireNoExceptions = Annotated[
 ]
 
 FromOrNone = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--from",
-        help="Driver of the source, for example Mongo; with --start-clean also `none`: no source.",
+        metavar="DRIVER",
+        help="Source, such as Mongo.",
         autocompletion=drivers,
     ),
 ]
@@ -60,14 +60,14 @@ FromOrNone = Annotated[
 class VerifySides(Sides):
     """Source and target of a verification, of which a fresh start has the target only."""
 
-    source: FromOrNone
+    source: FromOrNone = None
 
 
 StartClean = Annotated[
     bool,
     typer.Option(
         "--start-clean",
-        help="Approve a start without the old data: the source is not opened, and the target must be empty.",
+        help="Approve a start without the old data (--from none): the target must be empty.",
     ),
 ]
 
@@ -102,15 +102,15 @@ def verify(
     *,
     sides: VerifySides,
     rows: RowOptions,
-    mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
+    mode: Annotated[Mode, typer.Option("--mode", help="Every document, or a sample.")] = Mode.FULL,
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
     as_of: AsOf = None,
-    jobs: Annotated[int, typer.Option("--jobs", help="Readers of each side, and processes.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes, and readers of a side.")] = 1,
     range_size: Annotated[int, typer.Option("--range-size", help="Documents per range.")] = 10_000,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown and HTML."),
+        typer.Option("--out", help="Directory for the reports."),
     ] = None,
     start_clean: StartClean = False,
     reason: Annotated[str | None, typer.Option("--reason", help="Why a clean start is acceptable.")] = None,
@@ -136,7 +136,6 @@ def verify(
     )
     from twinstore_backfill.report.trend import earlier_report, with_trend
     from twinstore_backfill.report.writing import REPORT_FILES, report_directory
-    from twinstore_backfill.stores import open_store
     from twinstore_backfill.verify.checks import read_groups
     from twinstore_backfill.verify.engine import run_start_clean
     from twinstore_backfill.verify.options import VerifyOptions
@@ -147,7 +146,7 @@ def verify(
         on_finish(finish, out)
         approval = approval_option(reason, approved_by, start_clean=start_clean)
         # A fresh start needs no source, so not even its settings are read.
-        name = sides.module_of(sides.target_config) if approval else sides.name
+        name = sides.module_of(sides.right) if approval else sides.name
         options = VerifyOptions(
             entities=rows.entity or (),
             tenants=rows.tenant or (),
@@ -170,12 +169,14 @@ def verify(
             title=title,
         )
         if approval is not None:
-            with open_store(name, sides.target, side_settings(sides.common, sides.target_config)) as store:
-                report = run_start_clean(source_name(sides.source), store, options, stop)
+            with sides.right.opened(name) as store:
+                report = run_start_clean(
+                    source_name(sides.source or sides.left.resolved(name)[0]), store, options, stop
+                )
         else:
             require_source(sides.source)
-            progress_output = shown.progress_output("verify")
-            report = run_and_write(sides.opened(name), options, out, stop, progress_output)
+            progress = shown.progress("verify")
+            report = run_and_write(sides.opened(name), options, out, stop, progress)
         conclude(with_trend(report, earlier), out, shown.output)
     raise typer.Exit(report.exit_code)
 

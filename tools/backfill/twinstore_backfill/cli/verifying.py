@@ -16,10 +16,7 @@ from twinstore.catalog.keys import Key
 from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.plugins.drivers import installed_backend_names, load_backend
-from twinstore_backfill.cli.options import (
-    Format,
-    ProgressOutput,
-)
+from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import (
     JSON_REPORT,
     cause_texts,
@@ -62,6 +59,7 @@ from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import Approval, VerifyOptions
 
 if TYPE_CHECKING:
+    from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.verify.one_row import RowComparison
 
 # As many as fit on a screen; differences.ndjson holds every one.
@@ -73,10 +71,10 @@ def run_and_write(
     options: VerifyOptions,
     out: Path | None,
     stop: StopSwitch,
-    progress_output: ProgressOutput,
+    shown: AbstractContextManager[Progress],
 ) -> ParityReport:
     """Compare and return the report; the findings are written to the directory."""
-    with reports_in(out) as write, sides as (left, right), progress_output.progress() as progress:
+    with reports_in(out) as write, sides as (left, right), shown as progress:
         return run_verify(left, right, options, progress, stop, write)
 
 
@@ -111,9 +109,9 @@ def source_name(given: str) -> str:
     return known.get(given.casefold()) or load_backend(given).name
 
 
-def require_source(given: str) -> None:
+def require_source(given: str | None) -> None:
     """Raise ``ValidationError`` if no driver of a source is named."""
-    if given.casefold() == NO_SOURCE:
+    if given is not None and given.casefold() == NO_SOURCE:
         raise ValidationError(
             f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
         )
