@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from twinstore.errors import ValidationError
 from twinstore_backfill.cli.options import (
     AsOf,
     Format,
@@ -189,6 +190,7 @@ def plan(
 
 
 def status(
+    *,
     side: TargetSide,
     job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
     out: Annotated[
@@ -198,6 +200,9 @@ def status(
             help="Directory for quarantine and conflicts.",
         ),
     ] = None,
+    watching: Annotated[
+        bool, typer.Option("--watch", help="Show one job each second until it ends.")
+    ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show the progress of the copies into a target, and their workers."""
@@ -205,6 +210,15 @@ def status(
     from twinstore_backfill.copy.status import status_document
     from twinstore_backfill.report.failures import report_failures
 
+    if watching:
+        from twinstore_backfill.cli.watching import watch
+
+        if out is not None or output is Format.JSON:
+            raise ValidationError("--watch shows text on a terminal; leave --out and --format json out.")
+        with side.opened() as store, stop_on_signals() as stop:
+            watch(store, job, stop)
+        stop.raise_if_interrupted("The job goes on.")
+        return
     # Before the store is opened, so that a directory that cannot be written to costs no connection.
     with report_failures(out), side.opened() as store:
         document = status_document(store, job, out)
