@@ -72,7 +72,8 @@ class Migration:
         """Take what the migration is about; nothing is opened yet.
 
         Args:
-            source: the store that the service writes, or the name of its driver. It is only read.
+            source: the store that the service writes; it is only read. A text is the name of a driver, a URL
+                (``mongodb://…``, ``postgresql://…``), or ``env:NAME`` or ``file:PATH`` of what holds the URL.
             target: the store that is filled and judged, in the same form.
             module: its name; by default the only one that the settings of both sides name.
             rules: what changes on the way and what is accepted, or a job file that says so.
@@ -82,10 +83,10 @@ class Migration:
             ConfigurationError: settings or the job file cannot be read, or no such module is installed.
             ValidationError: no module is given, and there is none or more than one.
         """
-        self.source, self.target = _side(source), _side(target)
         self.rules = _rules(rules)
         self.title = title
-        self.module = _module(module, self.source, self.target)
+        self.module = _module(module, source, target)
+        self.source, self.target = _side(source, self.module), _side(target, self.module)
 
     def plan(
         self,
@@ -370,8 +371,16 @@ def source_name(given: str) -> str:
     return known.get(given.casefold()) or load_backend(given).name
 
 
-def _side(given: Side | str) -> Side:
-    return given if isinstance(given, Side) else Side(given)
+def _side(given: Side | str, module: str) -> Side:
+    from twinstore.config.urls import settings_of_url
+
+    if isinstance(given, Side):
+        return given
+    # A driver has a plain name.
+    if ":" not in given:
+        return Side(given)
+    settings = settings_of_url(given, module)
+    return Side(settings.backend_name(module), settings)
 
 
 def _rules(given: JobRules | Path | None) -> JobRules:
@@ -382,8 +391,9 @@ def _rules(given: JobRules | Path | None) -> JobRules:
     return given or NO_RULES
 
 
-def _module(given: str | None, *sides: Side) -> str:
+def _module(given: str | None, *sides: Side | str) -> str:
     from twinstore.config import load_settings
     from twinstore_backfill.stores import resolve_module
 
-    return resolve_module(given, *(load_settings(side.settings) for side in sides if given is None))
+    files = [side.settings if isinstance(side, Side) else None for side in sides]
+    return resolve_module(given, *(load_settings(file) for file in files if given is None))

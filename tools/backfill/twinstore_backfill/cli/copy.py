@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from twinstore.errors import ValidationError
 from twinstore_backfill.cli.options import (
     AsOf,
     Format,
@@ -26,12 +27,10 @@ from twinstore_backfill.cli.output import emit
 from twinstore_backfill.outcome import on_finish
 from twinstore_backfill.process.stopping import stop_on_signals
 
-Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Write. Default: a dry run.")]
 
 
-CopyOut = Annotated[
-    Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
-]
+CopyOut = Annotated[Path | None, typer.Option("--out", help="Directory for report and quarantine.")]
 DeleteExtra = Annotated[
     bool,
     typer.Option(
@@ -53,17 +52,14 @@ def copy(
     *,
     sides: Sides,
     rows: RowOptions,
-    jobs: Annotated[
-        int, typer.Option("--jobs", help="Ranges copied at the same time; a process for each eight.")
-    ] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at a time.")] = 2,
     max_rate: Annotated[
-        float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
+        float | None,
+        typer.Option("--max-rate", metavar="NUMBER", help="Documents per second, at most."),
     ] = None,
     on_conflict: Annotated[
         ConflictOption,
-        typer.Option(
-            "--on-conflict", help="What to do with rows that the target has with different content."
-        ),
+        typer.Option("--on-conflict", metavar="fail|overwrite", help="For rows that differ in the target."),
     ] = ConflictOption.FAIL,
     max_conflicts: Annotated[
         int, typer.Option("--max-conflicts", help="Stop after the range with more conflicts than this.")
@@ -113,8 +109,7 @@ def copy(
             out=out,
             subset=rows.subset,
         )
-        progress_output = shown.progress_output("copy")
-        code = run_and_show(migration, options, shown.output, stop, progress_output, extra=extra)
+        code = run_and_show(migration, options, shown.output, stop, shown.progress("copy"), extra=extra)
     raise typer.Exit(code)
 
 
@@ -169,9 +164,7 @@ def plan(
     rows: RowOptions,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 10_000,
-    full: Annotated[
-        bool, typer.Option("--full", help="Read every document for the causes, not a sample of each entity.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read every document, not a sample.")] = False,
     ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
@@ -192,15 +185,19 @@ def plan(
 
 
 def status(
+    *,
     side: TargetSide,
     job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="Directory to write the quarantine and conflicts of the job to. Default job: the latest.",
+            help="Directory for quarantine and conflicts.",
         ),
     ] = None,
+    watching: Annotated[
+        bool, typer.Option("--watch", help="Show one job each second until it ends.")
+    ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show the progress of the copies into a target, and their workers."""
@@ -208,6 +205,15 @@ def status(
     from twinstore_backfill.copy.status import status_document
     from twinstore_backfill.report.failures import report_failures
 
+    if watching:
+        from twinstore_backfill.cli.watching import watch
+
+        if out is not None or output is Format.JSON:
+            raise ValidationError("--watch shows text on a terminal; leave --out and --format json out.")
+        with side.opened() as store, stop_on_signals() as stop:
+            watch(store, job, stop)
+        stop.raise_if_interrupted("The job goes on.")
+        return
     # Before the store is opened, so that a directory that cannot be written to costs no connection.
     with report_failures(out), side.opened() as store:
         document = status_document(store, job, out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,11 +13,7 @@ from rich.console import RenderableType
 
 from twinstore.errors import ValidationError
 from twinstore.ledger import CopyJob, Ledger
-from twinstore_backfill.cli.options import (
-    Format,
-    ProgressOutput,
-    TargetSide,
-)
+from twinstore_backfill.cli.options import Format, TargetSide
 from twinstore_backfill.cli.output import (
     cause_texts,
     emit,
@@ -35,6 +32,7 @@ from twinstore_backfill.subset import described
 if TYPE_CHECKING:
     from twinstore_backfill.migration import Migration
     from twinstore_backfill.plan import PlanReport
+    from twinstore_backfill.progress.record import Progress
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
 # As many as fit on a screen; the report lists more.
@@ -47,12 +45,12 @@ def run_and_show(
     options: CopyOptions,
     output: Format,
     stop: StopSwitch,
-    progress_output: ProgressOutput,
+    shown: AbstractContextManager[Progress],
     *,
     extra: bool = False,
 ) -> int:
     """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
-    with progress_output.progress() as progress:
+    with shown as progress:
         run = migration.copy(options, delete_extra=extra, cancel=stop, progress=progress)
         report = run.result()
     emit(output, report.document(), *copy_texts(report, options.out or DEFAULT_OUT), saved=options.saved_in)

@@ -56,6 +56,11 @@ def emit(output: Format, document: object, *texts: RenderableType, saved: Path |
         warn(f"{error.message} It is in {saved}.")
 
 
+def emit_lines(lines: Iterable[str]) -> None:
+    """Print lines now."""
+    emit_text("".join(f"{visible_lines(line)}\n" for line in lines))
+
+
 def _rendered(texts: Iterable[RenderableType]) -> str:
     # Not straight to stdout: rich ends the process when a pipe is closed.
     rendered, terminal = StringIO(), sys.stdout.isatty()

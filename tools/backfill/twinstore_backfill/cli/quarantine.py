@@ -199,9 +199,8 @@ def retry(
             subset=rows.subset,
             retry_quarantine=True,
         )
-        progress_output = shown.progress_output("quarantine retry")
         code = (
-            run_and_show(migration, options, shown.output, stop, progress_output)
+            run_and_show(migration, options, shown.output, stop, shown.progress("quarantine retry"))
             if execute
             else _report_pending(migration.opened(), options, shown.output)
         )

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import (
     AsOf,
-    Backend,
     Format,
     Ignored,
-    ModuleName,
+    OneStore,
     OnFinish,
     OnlyEntities,
     OutputFormat,
@@ -90,7 +88,7 @@ def recheck(
         on_finish(finish, out)
         migration = sides.migration(ignored.rules(sides.context))
         options = _options(migration, sides, differences, ignored)
-        with shown.progress_output("recheck").progress() as progress:
+        with shown.progress("recheck") as progress:
             run = migration.verify(options, out=out, differences=given, cancel=stop, progress=progress)
             report = run.result()
         show(report, out, shown.output)
@@ -122,7 +120,7 @@ def repair(
         on_finish(finish, out)
         migration = sides.migration(ignored.rules(sides.context))
         options = _options(migration, sides, differences, ignored)
-        with shown.progress_output("repair").progress() as progress:
+        with shown.progress("repair") as progress:
             report = migration.repair(
                 given,
                 options,
@@ -164,8 +162,7 @@ BATCH: Final = 1000
 
 def purge(
     *,
-    context: typer.Context,
-    module: ModuleName = None,
+    one: OneStore,
     before: Annotated[
         str | None,
         typer.Option(
@@ -173,19 +170,16 @@ def purge(
         ),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
-    backend: Backend = None,
     execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
     from twinstore.access.scope import tenant_argument
-    from twinstore_backfill.stores import open_store, preflight, resolve_module
+    from twinstore_backfill.stores import preflight
 
-    settings = common(context).settings()
     limit = instant_option(before, "--before")
     wanted = tenant_argument(tenant) if tenant is not None else None
-    name = resolve_module(module, settings)
-    with open_store(name, backend or settings.backend_name(name), settings) as store:
+    with one.opened() as store:
         preflight(store.storage.check_ready)
         found = [_purge(store, entity, limit, wanted, execute=execute) for entity in _entities(store)]
     verb = "removed" if execute else "would be removed"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from twinstore_backfill.cli.invocation import common
-from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFormat
+from twinstore_backfill.cli.options import Format, OneStore, OutputFormat
 from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.process.stopping import stop_on_signals
@@ -24,10 +23,8 @@ if TYPE_CHECKING:
 LONGEST: Final = 3600
 
 
-def smoke(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    module: ModuleName = None,
-    backend: Backend = None,
+def smoke(  # the options of a command
+    one: OneStore,
     tenant: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,16 +48,14 @@ def smoke(  # noqa: PLR0917  # the options of a command
     """
     from twinstore.access.scope import tenant_argument
     from twinstore_backfill.smoke.engine import SmokeOptions, refused, run_smoke
-    from twinstore_backfill.stores import open_store, resolve_module
 
-    settings = common(context).settings()
-    name = resolve_module(module, settings)
+    name, place = one.resolved()
+    driver, _ = place.resolved(name)
     options = SmokeOptions(
         timeout=timedelta(seconds=timeout), tenants=tuple(map(tenant_argument, tenant or ()))
     )
-    driver = backend or settings.backend_name(name)
     try:
-        with open_store(name, driver, settings) as store, stop_on_signals() as stop:
+        with place.opened(name) as store, stop_on_signals() as stop:
             report = run_smoke(store, options, stop)
     except PreflightError as error:
         # A role that no policy binds, or a server that lacks what the driver needs.

@@ -46,10 +46,11 @@ RequireNoExceptions = Annotated[
 ]
 
 FromOrNone = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--from",
-        help="Driver of the source, for example Mongo; with --start-clean also `none`: no source.",
+        metavar="DRIVER",
+        help="Source, such as Mongo.",
         autocompletion=drivers,
     ),
 ]
@@ -59,14 +60,14 @@ FromOrNone = Annotated[
 class VerifySides(Sides):
     """Source and target of a verification, of which a fresh start has the target only."""
 
-    source: FromOrNone
+    source: FromOrNone = None
 
 
 StartClean = Annotated[
     bool,
     typer.Option(
         "--start-clean",
-        help="Approve a start without the old data: the source is not opened, and the target must be empty.",
+        help="Approve a start without the old data (--from none): the target must be empty.",
     ),
 ]
 
@@ -101,15 +102,15 @@ def verify(
     *,
     sides: VerifySides,
     rows: RowOptions,
-    mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
+    mode: Annotated[Mode, typer.Option("--mode", help="Every document, or a sample.")] = Mode.FULL,
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
     as_of: AsOf = None,
-    jobs: Annotated[int, typer.Option("--jobs", help="Readers of each side, and processes.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes, and readers of a side.")] = 1,
     range_size: Annotated[int, typer.Option("--range-size", help="Documents per range.")] = 10_000,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown and HTML."),
+        typer.Option("--out", help="Directory for the reports."),
     ] = None,
     start_clean: StartClean = False,
     reason: Annotated[str | None, typer.Option("--reason", help="Why a clean start is acceptable.")] = None,
@@ -158,7 +159,7 @@ def verify(
             ignored_fields=ignored.fields(sides.context),
             subset=rows.subset,
         )
-        with shown.progress_output("verify").progress() as progress:
+        with shown.progress("verify") as progress:
             run = migration.verify(options, out=out, earlier=earlier, cancel=stop, progress=progress)
             report = run.result()
         show(report, out, shown.output)

@@ -14,9 +14,7 @@ from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key
 from twinstore.config import Settings
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore_backfill.cli.options import (
-    Format,
-)
+from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import (
     JSON_REPORT,
     cause_texts,
@@ -78,9 +76,9 @@ def approval_option(reason: str | None, approved_by: str | None, *, start_clean:
     return Approval(reason.strip(), approved_by.strip())
 
 
-def require_source(given: str) -> None:
+def require_source(given: str | None) -> None:
     """Raise ``ValidationError`` if no driver of a source is named."""
-    if given.casefold() == NO_SOURCE:
+    if given is not None and given.casefold() == NO_SOURCE:
         raise ValidationError(
             f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
         )

@@ -58,8 +58,12 @@ class StopSwitch:
 
     def pause(self, seconds: float) -> None:
         """Wait, but no longer than until a stop is requested; then unwind the caller."""
-        self._event.wait(seconds)
+        self.wait(seconds)
         self.check()
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but no longer than until a stop is requested."""
+        self._event.wait(seconds)
 
     def raise_if_interrupted(self, advice: str) -> None:
         """Raise the error of an interrupted command if a signal requested the stop."""

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
-from rich.table import Column
 from rich.text import Text
 from typing_extensions import override
 
@@ -28,57 +27,29 @@ if TYPE_CHECKING:
 
     from rich.progress import Task, TaskID
 
-# Columns of a terminal: from here on there is room for a bar of its usual length, for any bar and the rate.
-MIN_FULL_WIDTH: Final = 100
-MIN_BAR_WIDTH: Final = 60
 
-
-class Progress(Protocol):
+class Progress:
     """Hears what was done; may be called from several threads, which may work on several parts at a time."""
 
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Begin a part of ``total`` documents, of which an earlier run left ``done`` finished."""
-        ...
 
     def advance(self, name: str, count: int) -> None:
         """Count documents of a part that has begun; a negative count takes back what came to nothing."""
-        ...
 
     def finish(self, name: str) -> None:
         """End a part of which everything is done; one that is stopped or has failed is not finished."""
-        ...
 
     def count(self, name: str, outcomes: Mapping[str, int]) -> None:
-        """Count the outcomes of documents of a part, range by range. By default, ignore them."""
-        del name, outcomes
+        """Count the outcomes of documents of a part, range by range."""
 
 
 class SilentProgress(Progress):
     """Says nothing."""
 
-    @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
-        """Say nothing."""
-
-    @override
-    def advance(self, name: str, count: int) -> None:
-        """Say nothing."""
-
-    @override
-    def finish(self, name: str) -> None:
-        """Say nothing."""
-
-
-class CountColumn(ProgressColumn):
-    """Documents that are done, of all."""
-
-    @override
-    def render(self, task: Task) -> Text:
-        return Text(f"{int(task.completed):,}/{int(task.total or 0):,}", style="progress.download")
-
 
 class RateColumn(ProgressColumn):
-    """Documents per second."""
+    """Documents per second; the column of rich counts bytes."""
 
     @override
     def render(self, task: Task) -> Text:
@@ -124,23 +95,10 @@ def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
     if not shown.isatty() or console.is_dumb_terminal or message_settings().format is LogFormat.JSON:
         yield LineProgress(shown)
         return
-    with RichProgress(*_columns(console.width), console=console) as progress:
+    counts = "{task.completed:,.0f}/{task.total:,.0f}"
+    columns = ("{task.description}", BarColumn(None), counts, RateColumn(), TimeRemainingColumn())
+    with RichProgress(*columns, console=console) as progress:
         yield BarProgress(progress)
-
-
-def _columns(width: int) -> Iterator[ProgressColumn]:
-    """Yield the columns that fit on one line; names and numbers are not wrapped, the bar shrinks instead."""
-
-    def whole() -> Column:
-        return Column(no_wrap=True)
-
-    yield TextColumn("{task.description}", table_column=whole())
-    if width >= MIN_BAR_WIDTH:
-        yield BarColumn(bar_width=40 if width >= MIN_FULL_WIDTH else None)
-    yield CountColumn(table_column=whole())
-    if width >= MIN_BAR_WIDTH:
-        yield RateColumn(table_column=whole())
-    yield TimeRemainingColumn(table_column=whole())
 
 
 FORMAT: Final = "twinstore.progress@1"
