@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import signal
+from _thread import interrupt_main
+from dataclasses import replace
+from threading import Timer
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 
@@ -23,12 +27,14 @@ from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.copies import MemoryPair
     from tests.support.databases import MongoDatabase, PostgresDatabase
-    from twinstore.migration import CopyReport, PartState
+    from twinstore.migration import CopyReport, ParityReport, PartState, PlanReport, Run
 
+SECRET: Final = "hunter2-of-nobody"
 COMPARED: Final = VerifyOptions(as_of=AS_OF)
 SLOW: Final = CopyOptions(execute=True, as_of=AS_OF, range_size=1, max_rate=40, jobs=1)
 
@@ -131,6 +137,113 @@ def test_asyncio_waits_and_cancels(migration: Migration, tmp_path: Path) -> None
     assert report.complete
     assert {event.part for event in events} == {item.entity for item in report.entities}
     assert asyncio.run(cancelled()) == "ended"
+
+
+class LeftError(Exception):
+    """The error of a consumer."""
+
+
+def fail() -> None:
+    raise LeftError
+
+
+def each_event(run: Run[CopyReport], body: Callable[[], object]) -> None:
+    for _ in run:
+        body()
+
+
+def interrupted_body(run: Run[CopyReport]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        each_event(run, lambda: signal.raise_signal(signal.SIGINT))
+
+
+def interrupted_wait(run: Run[CopyReport]) -> None:
+    Timer(0.5, interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(run)
+
+
+def failed_body(run: Run[CopyReport]) -> None:
+    with pytest.raises(LeftError):
+        each_event(run, fail)
+
+
+def left_loop(run: Run[CopyReport]) -> None:
+    for _ in run:
+        break
+
+
+def left_async_loop(run: Run[CopyReport]) -> None:
+    async def leave() -> None:
+        async for _ in run:
+            break
+
+    asyncio.run(leave())
+    assert run.done
+
+
+def cancelled_task(run: Run[CopyReport]) -> None:
+    async def follow() -> None:
+        async for _ in run:
+            cast("asyncio.Task[None]", asyncio.current_task()).cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(follow())
+    assert run.done
+
+
+def cancelled_twice(run: Run[CopyReport]) -> None:
+    for _ in run:
+        run.cancel()
+        run.cancel()
+
+
+LEAVING: Final = (
+    interrupted_body,
+    interrupted_wait,
+    failed_body,
+    left_loop,
+    left_async_loop,
+    cancelled_task,
+    cancelled_twice,
+)
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+def test_a_run_whose_events_are_left_is_cancelled(
+    migration: Migration, caplog: pytest.LogCaptureFixture, leave: Callable[[Run[CopyReport]], None]
+) -> None:
+    run = migration.copy(replace(SLOW, execute=False, max_rate=1))
+    leave(run)
+    with pytest.raises(InterruptedRunError, match=r"^Cancelled"):
+        run.result()
+    # asyncio and concurrent.futures log what nobody retrieves, or what comes after the loop has ended.
+    assert [record for record in caplog.records if record.name in {"asyncio", "concurrent.futures"}] == []
+
+
+def test_a_run_that_is_cancelled_before_it_begins_opens_nothing(tmp_path: Path) -> None:
+    file = write_config(tmp_path / "gone.json", {"Persistence": {"Mongo": {"ConnectionString": "not a URL"}}})
+    run = Migration(Side("mongo", file), Side("mongo", file), "scheduler").copy(cancel=stopped())
+    with pytest.raises(InterruptedRunError, match=r"^Cancelled"):
+        run.result()
+
+
+def test_two_runs_at_a_time_print_and_lose_nothing(
+    migration: Migration, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    async def both() -> tuple[ParityReport, PlanReport]:
+        return await asyncio.gather(migration.verify(COMPARED), migration.plan(CopyOptions(as_of=AS_OF)))
+
+    migration.copy(execution(tmp_path)).result()
+    report, plan = asyncio.run(both())
+    assert (report.verdict, report.documents_equal) == ("PASS", plan.rows)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_secret_is_shown() -> None:
+    settings = load_settings({"Persistence": {"Mongo": {"ConnectionString": f"mongodb://u:{SECRET}@h/d"}}})
+    migration = Migration(Side("mongo", settings), Side("mongo", settings), "scheduler")
+    assert SECRET not in f"{migration!r} {migration.source!r} {migration.copy()!r}"
 
 
 @pytest.fixture

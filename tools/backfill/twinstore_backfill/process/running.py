@@ -28,6 +28,7 @@ class Run(Generic[T]):
             print(event.part, event.done, event.total)
         report = run.result()
 
+    Leaving the loop before the run ends cancels it, whether by ``break``, an exception or Ctrl-C.
     ``run.result()`` alone works in the thread of the caller. In asyncio, ``async for event in run`` and
     ``await run`` do the same; a task that is cancelled there cancels the run and waits for its safe point.
     """
@@ -45,7 +46,6 @@ class Run(Generic[T]):
         self._recorded = RecordedProgress()
         self._progress = self._recorded if progress is None else CombinedProgress(progress, self._recorded)
         self._future: Future[T] = Future()
-        self._begun = False
         self._lock = Lock()
 
     def cancel(self) -> None:
@@ -87,9 +87,10 @@ class Run(Generic[T]):
                 with suppress(TimeoutError):
                     self._future.exception(INTERVAL)
             yield from self._changed(known)
-        except KeyboardInterrupt:
-            self.cancel()
-            raise
+        finally:
+            # An exception in the body of the loop arrives here as a generator that is closed.
+            if not self.done:
+                self.cancel()
 
     async def __aiter__(self) -> AsyncIterator[PartState]:
         """Do the same without blocking the loop."""
@@ -101,12 +102,9 @@ class Run(Generic[T]):
                 for state in self._changed(known):
                     yield state
                 await asyncio.wait((ended,), timeout=INTERVAL)
-        except (asyncio.CancelledError, GeneratorExit):
-            self.cancel()
-            raise
         finally:
-            if ended.done() and not ended.cancelled():
-                ended.exception()  # the result tells it
+            # The loop must not be closed while the thread still reports to it.
+            await self._settled(ended)
         for state in self._changed(known):
             yield state
 
@@ -119,17 +117,23 @@ class Run(Generic[T]):
         ended = asyncio.wrap_future(self._future)
         try:
             return await asyncio.shield(ended)
-        except asyncio.CancelledError:
+        finally:
+            await self._settled(ended)
+
+    async def _settled(self, ended: asyncio.Future[T]) -> None:
+        """Cancel a run that has not ended, and wait for its safe point."""
+        if not ended.done():
             self.cancel()
             await asyncio.wait((ended,))
-            ended.exception()  # nobody else asks for it
-            raise
+        ended.exception()  # retrieved, or asyncio logs it; the result raises it
 
     def _begins(self) -> bool:
         """Whether the caller is the one who begins the work."""
         with self._lock:
-            first, self._begun = not self._begun, True
-        return first
+            # So marked, no cancelled future of asyncio takes the result away.
+            return (
+                not self._future.running() and not self.done and self._future.set_running_or_notify_cancel()
+            )
 
     def _start(self) -> None:
         if self._begins():
@@ -143,6 +147,7 @@ class Run(Generic[T]):
 
     def _finished(self) -> T:
         try:
+            self._switch.check()  # before a store is opened
             return self._work(self._progress, self._switch)
         except StopRequestedError:
             self._switch.raise_if_interrupted(AGAIN)
