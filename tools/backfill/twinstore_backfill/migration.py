@@ -102,7 +102,7 @@ class Migration:
             options: of the copy.
             full: read every document for the causes, not a sample of each entity.
             cancel: stops the run.
-            progress: is told of the progress, too.
+            progress: also receives the progress.
         """
         return Run(
             partial(self._plan, self._with_rules(options), full=full), cancel=cancel, progress=progress
@@ -125,7 +125,7 @@ class Migration:
             delete_extra: then compare both sides and remove the rows that only the target has; in a dry run
                 they are counted.
             cancel: stops the run at a safe point; finished ranges are kept.
-            progress: is told of the progress, too.
+            progress: also receives the progress.
         """
         work = partial(self._copy, self._with_rules(options), delete_extra=delete_extra)
         return Run(work, cancel=cancel, progress=progress)
@@ -149,7 +149,7 @@ class Migration:
                 again; that proves nothing about other rows.
             earlier: the report with which the trend goes on; by default the one in ``out``.
             cancel: stops the run.
-            progress: is told of the progress, too.
+            progress: also receives the progress.
         """
         work = partial(self._verify, self._with_rules(options), out, differences=differences, earlier=earlier)
         return Run(work, cancel=cancel, progress=progress)
@@ -174,7 +174,7 @@ class Migration:
             delete_extra: also remove the rows that the source does not have.
             out: the directory for the report of the comparison.
             cancel: stops the run; finished rows stay finished.
-            progress: is told of the progress, too.
+            progress: also receives the progress.
         """
         work = partial(
             self._repair,

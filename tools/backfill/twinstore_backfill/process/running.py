@@ -24,7 +24,7 @@ class Run(Generic[T]):
 
     It begins when its events or its result are asked for, and runs once::
 
-        for event in run:  # in a thread of its own, with an event for each part that went on
+        for event in run:  # in a separate thread, with an event for each part that went on
             print(event.part, event.done, event.total)
         report = run.result()
 
