@@ -83,7 +83,10 @@ def recheck(
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
-    """Compare only the rows that a verification reported. Proves nothing about other rows."""
+    """Compare only the rows that a verification reported.
+
+    Proves nothing about other rows.
+    """
     from twinstore_backfill.cli.verifying import conclude
     from twinstore_backfill.repair.engine import read_reported_rows, require_same_stores
     from twinstore_backfill.report.writing import report_directory, reports_in
@@ -210,7 +213,7 @@ def purge(
     execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
+    """Remove by hand what has outlived its retention, such as finished runs."""
     from twinstore.access.scope import tenant_argument
     from twinstore_backfill.stores import preflight
 
