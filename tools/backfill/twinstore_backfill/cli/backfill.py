@@ -87,4 +87,4 @@ def _commands(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # Typer
 def _options(command: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # the same
     """Yield the parameters of a command by the names of their options."""
     for item in command.params:
-        yield from ((text.lstrip("-"), item) for text in item.opts if text != "--help")
+        yield from ((text.lstrip("-"), item) for text in item.opts if not text.startswith("--help"))
