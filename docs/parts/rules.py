@@ -42,7 +42,7 @@ NODES: Final[Mapping[Form, Node]] = {
     Form.PATH: {"type": "string", "pattern": r"[.]"},
     Form.INNER_PATH: FILLED,
 }
-LEFT_OUT: Final = {*ONLY_ON_THE_COMMAND_LINE, "help", IGNORE_UNKNOWN, *RuleKind}
+LEFT_OUT: Final = {*ONLY_ON_THE_COMMAND_LINE, "help", "help-all", IGNORE_UNKNOWN, *RuleKind}
 # Of these keys a rule has one.
 ALTERNATIVES: Final[Mapping[RuleKind, tuple[str, ...]]] = {
     RuleKind.REPLACE: ("text", "what"),

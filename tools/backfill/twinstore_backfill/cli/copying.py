@@ -225,6 +225,8 @@ def status_texts(document: Document) -> Iterator[RenderableType]:
     """Yield the progress of jobs."""
     if not document["jobs"]:
         yield f"No copy into {document['target']['place']} was started."
+        if not document["ledger"]:
+            yield "If release 0.1.0 copied into it, its jobs are shown after the next `copy --execute`."
     for job in document["jobs"]:
         yield f"{job['id']}: {job['state']}, generation {job['generation']}, started {job['started_at']}"
         yield f"  from {job['settings'].get('source_place') or job['settings'].get('source')}"

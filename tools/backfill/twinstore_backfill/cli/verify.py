@@ -125,7 +125,10 @@ def verify(
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
-    """Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first."""
+    """Prove that two stores hold the same. Stop writers first.
+
+    Writes only a test lock, to the target.
+    """
     from twinstore_backfill.cli.verifying import approval_option, require_source, show, switch_of
     from twinstore_backfill.report.trend import earlier_report
     from twinstore_backfill.report.writing import REPORT_FILES, report_directory
@@ -185,7 +188,7 @@ def diff(
     ignored: Ignored,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Compare one row as a verification does, and show where it differs. Shows values on request only."""
+    """Compare one row as a verification does, and show where it differs."""
     from twinstore_backfill.cli.verifying import CODES, key_option, row_document, row_texts
     from twinstore_backfill.ignored import check_ignored_fields, of_entity
     from twinstore_backfill.retention import resolve_as_of

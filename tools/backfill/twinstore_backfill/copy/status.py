@@ -37,12 +37,12 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
             f"Job {only!r} does not exist in {target.bulk.place}; leave out --job to see every job."
         )
     if ledger is None:
-        return {"target": target.described(), "jobs": []}
+        return {"target": target.described(), "ledger": False, "jobs": []}
     if out is not None and jobs:
         export_lines(ledger, jobs[0], out)
     # That of the server, which is also the one that lets a lease expire.
     now = target.bulk.now()
-    return {"target": target.described(), "jobs": [_job(ledger, job, now) for job in jobs]}
+    return {"target": target.described(), "ledger": True, "jobs": [_job(ledger, job, now) for job in jobs]}
 
 
 def latest_job(target: Store, only: str | None) -> CopyJob:
