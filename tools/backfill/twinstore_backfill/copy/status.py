@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinstore.ledger import RangeState
 from twinstore.models import json_text
+from twinstore_backfill.copy.options import shown_settings
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.report import FailedRanges, Totals
 from twinstore_backfill.outcome import UnknownJobError
@@ -85,7 +86,7 @@ def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, object]:
         "generation": job.generation,
         "started_at": json_text.format_timestamp(job.started_at),
         "as_of": json_text.format_timestamp(job.as_of),
-        "settings": dict(job.settings),
+        "settings": shown_settings(job.settings),
         "stopped": (job.stop_reason or "") if job.stop and not job.paused else None,
         "paused": job.paused,
         "max_rate": job.max_rate,
