@@ -11,7 +11,7 @@ try:
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.report import CopyReport
     from twinstore_backfill.migration import Migration, Side
-    from twinstore_backfill.outcome import InterruptedRunError
+    from twinstore_backfill.outcome import InterruptedRunError, PreflightError
     from twinstore_backfill.plan import PlanReport
     from twinstore_backfill.process.running import Run
     from twinstore_backfill.process.stopping import StopSwitch as CancelToken
@@ -36,6 +36,7 @@ __all__ = [
     "ParityReport",
     "PartState",
     "PlanReport",
+    "PreflightError",
     "RepairReport",
     "Run",
     "Side",

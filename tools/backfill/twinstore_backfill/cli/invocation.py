@@ -259,7 +259,7 @@ class LeafCommand(TyperCommand):
 # What to type, for the help of each command and its section in the documentation.
 EXAMPLES: Final = """
 backfill plan --from Mongo --to Postgres
-backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module scheduler
+backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module library
 backfill copy --from Mongo --to Postgres
 backfill copy --from Mongo --to Postgres --max-rate 500 --execute
 backfill --job-file migration.toml copy --execute

@@ -129,7 +129,7 @@ def verify(
 
     Writes only a test lock, to the target.
     """
-    from twinstore_backfill.cli.verifying import approval_option, require_source, show, switch_of
+    from twinstore_backfill.cli.verifying import approval_option, require_source, show
     from twinstore_backfill.report.trend import earlier_report
     from twinstore_backfill.report.writing import REPORT_FILES, report_directory
     from twinstore_backfill.verify.checks import read_groups
@@ -153,7 +153,6 @@ def verify(
             jobs=jobs,
             range_size=range_size,
             approval=approval,
-            switch=switch_of(sides.common.settings(), migration.module),
             require_ready=require_cutover_ready,
             require_no_exceptions=require_no_exceptions,
             benchmark=benchmark,
