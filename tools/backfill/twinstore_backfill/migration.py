@@ -238,8 +238,8 @@ class Migration:
         from twinstore.config import load_settings
         from twinstore_backfill.stores import resolve_module
 
-        files = [side.settings if isinstance(side, Side) else None for side in sides]
-        return resolve_module(given, *(load_settings(it or self.settings) for it in files if given is None))
+        named = (self._side(side).settings if isinstance(side, Side) else self.settings for side in sides)
+        return resolve_module(given, *(load_settings(item) for item in named if given is None))
 
     def _side(self, given: Side | str) -> Side:
         from twinstore.config import load_settings
@@ -429,4 +429,4 @@ def _rules(given: JobRules | Path | None) -> JobRules:
         from twinstore_backfill.rules.job_file import read_job_file
 
         return read_job_file(given).rules
-    return given or NO_RULES
+    return NO_RULES if given is None else given

@@ -121,11 +121,17 @@ class Run(Generic[T]):
             await self._settled(ended)
 
     async def _settled(self, ended: asyncio.Future[T]) -> None:
-        """Cancel a run that has not ended, and wait for its safe point."""
-        if not ended.done():
+        """Cancel a run that has not ended, and wait for its safe point, even if the waiting is cancelled."""
+        again: asyncio.CancelledError | None = None
+        while not ended.done():
             self.cancel()
-            await asyncio.wait((ended,))
+            try:
+                await asyncio.wait((ended,))
+            except asyncio.CancelledError as error:
+                again = error
         ended.exception()  # retrieved, or asyncio logs it; the result raises it
+        if again is not None:
+            raise again
 
     def _begins(self) -> bool:
         """Whether the caller is the one who begins the work."""
