@@ -199,8 +199,8 @@ def test_a_program_goes_back_as_the_command_does(
         store.storage.runs.cancel("acme", "r1", NOON)
     at = ("--as-of", NOON.isoformat())
     answer = run("copy", "--on-conflict", "overwrite", *at).json
-    named = {"rules": tmp_path / "job.toml", "settings": tmp_path / "settings.json"}
-    back = Migration("postgres", "mongo", "scheduler", **named)
+    job, settings = tmp_path / "job.toml", tmp_path / "settings.json"
+    back = Migration("postgres", "mongo", "scheduler", job, settings=settings)
     options = CopyOptions(on_conflict="overwrite", out=tmp_path / "back", as_of=NOON)
     report = back.copy(options).result().document()
     assert {**report, "envelope": None} == {**answer, "envelope": None}
@@ -209,7 +209,8 @@ def test_a_program_goes_back_as_the_command_does(
     changed = old["runs"].find_one({"_id": "r1"})
     assert changed is not None
     assert (changed["status"], changed["scheduleId"]) == ("cancelled", OID)
-    assert Migration("mongo", "postgres", "scheduler", **named).verify().result().verdict == "PASS"
+    forth = Migration("mongo", "postgres", "scheduler", job, settings=settings)
+    assert forth.verify().result().verdict == "PASS"
     for refused in (back.plan(), back.copy(options, delete_extra=True), back.repair(tmp_path, execute=True)):
         with pytest.raises(ValidationError, match="is not possible with reverse = true in the job file"):
             refused.result()

@@ -140,6 +140,7 @@ IgnoreUnknown = Annotated[
         "repeatable. Without a reason in a job file the proof stays open.",
     ),
 ]
+Execute = Annotated[bool, typer.Option("--execute", help="Write. Default: a dry run.")]
 Title = Annotated[
     str, typer.Option("--title", help="Name of the migration, the first words of every report for people.")
 ]

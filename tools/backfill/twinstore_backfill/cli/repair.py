@@ -12,6 +12,7 @@ import typer
 
 from twinstore_backfill.cli.options import (
     AsOf,
+    Execute,
     Format,
     Ignored,
     OneStore,
@@ -42,7 +43,6 @@ ReportOut = Annotated[Path | None, typer.Option("--out", help="Directory for the
 DeleteExtra = Annotated[
     bool, typer.Option("--delete-extra", help="Also remove the rows that the source does not have.")
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")]
 
 
 @dataclass(frozen=True)
