@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from twinstore.bulk.port import OnConflict
 from twinstore.errors import ValidationError
 from twinstore_backfill.cli.options import (
     AsOf,
@@ -49,7 +48,8 @@ def copy(
         typer.Option("--max-rate", metavar="NUMBER", help="Documents per second, at most."),
     ] = None,
     on_conflict: Annotated[
-        OnConflict, typer.Option("--on-conflict", help="For rows that differ in the target.")
+        Literal["fail", "overwrite"],
+        typer.Option("--on-conflict", help="For rows that differ in the target."),
     ] = "fail",
     max_conflicts: Annotated[
         int, typer.Option("--max-conflicts", help="Stop after the range with more conflicts than this.")
