@@ -13,9 +13,9 @@ try:
     from twinstore_backfill.migration import Migration, Side
     from twinstore_backfill.outcome import InterruptedRunError, PreflightError
     from twinstore_backfill.plan import PlanReport
-    from twinstore_backfill.process.running import Run
     from twinstore_backfill.process.stopping import StopSwitch as CancelToken
     from twinstore_backfill.progress.record import PartState
+    from twinstore_backfill.progress.running import Run
     from twinstore_backfill.repair.engine import RepairReport
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.rules.model import JobRules

@@ -6,7 +6,7 @@
     assert run.result().complete
     assert migration.verify().result().verdict == "PASS"
 
-Each method returns a :class:`~twinstore_backfill.process.running.Run`. The stores are opened when it begins,
+Each method returns a :class:`~twinstore_backfill.progress.running.Run`. The stores are opened when it begins,
 and closed when it ends.
 """
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.process.files import json_text, wrap_write_errors
-from twinstore_backfill.process.running import Run
+from twinstore_backfill.progress.running import Run
 from twinstore_backfill.report.failures import Failure, report_failures
 from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.verify.options import VerifyOptions
@@ -229,9 +229,10 @@ class Migration:
 
         if options.switch is not None:
             return options
+        settings = load_settings(self.settings)
         # A comparison needs no switch; the report then says that none is set.
         with suppress(ConfigurationError):
-            return replace(options, switch=load_settings(self.settings).backend_name(self.module))
+            return replace(options, switch=settings.backend_name(self.module))
         return options
 
     def _module(self, given: str | None, *sides: Side | str) -> str:
