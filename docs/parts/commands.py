@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from enum import EnumType
-from typing import TYPE_CHECKING, Final, Protocol, cast, get_args, get_type_hints
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast, get_args, get_origin, get_type_hints
 
 import typer
 
 from docs.parts.tables import NONE, code, codes, plain, table
-from twinstore_backfill.cli.invocation import EXAMPLES
+from twinstore_backfill.cli.invocation import ADVANCED, examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,11 +73,18 @@ def _section(name: str, command: Command) -> str:
         parts.append(f"Commands: {codes(inner)}.")
     # The options that every command has are listed with the program, which defines them.
     listed = [item for item in command.params if item.name != "help" and not getattr(item, "hidden", False)]
-    if rows := [_row(command, item) for item in listed]:
-        parts.append(table(("Option", "Default", "Means"), rows))
-    if shown := EXAMPLES.get(name.partition(" ")[2]):
+    listed.sort(key=_is_advanced)
+    for advanced, items in groupby(listed, key=_is_advanced):
+        name_column = "Advanced option" if advanced else "Option"
+        parts.append(table((name_column, "Default", "Means"), [_row(command, item) for item in items]))
+    if not inner:
+        shown = examples(name.partition(" ")[2])
         parts.append("\n".join(("```console", *(f"$ {line}" for line in shown), "```")))
     return "\n\n".join(parts)
+
+
+def _is_advanced(parameter: Parameter) -> bool:
+    return getattr(parameter, "rich_help_panel", None) == ADVANCED
 
 
 def choices(command: Command, parameter: Parameter) -> tuple[str, ...]:
@@ -85,6 +93,8 @@ def choices(command: Command, parameter: Parameter) -> tuple[str, ...]:
     The signature says it in every version of Typer; where its own objects keep it differs.
     """
     annotation: object = get_type_hints(inspect.unwrap(command.callback)).get(parameter.name)
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
     kinds = [
         cast("type[Enum]", kind) for kind in (annotation, *get_args(annotation)) if isinstance(kind, EnumType)
     ]

@@ -11,7 +11,8 @@
 # Options that are given to it go to the comparison, such as --entity runs.
 #
 # The exit code is that of the comparison: 0 only when it is safe to cut over, 1 when something differs,
-# 3 when the proof has gaps. When the copy does not come to its end, it is that of the copy.
+# 3 when the proof has gaps. When the copy does not come to its end, it is that of the copy. A signal ends what runs, and
+# leaves the files for the test tab and the summary.
 set -u
 
 here=$(dirname -- "$0")
@@ -24,13 +25,33 @@ mkdir -p "$out" && : > "$out/error.txt" || exit 2
 rm -f "$out/junit.xml" "$out/parity.html" "$out/plan.txt" "$out/copy.txt" "$out/verify.txt" "$out/summary.md" \
     "$out"/report/parity-report.* "$out/report/differences.ndjson" || exit 2
 
-# What it says of its progress and of errors is shown at once, and kept. The exit code goes past `tee` on 3.
+# A shell hears a signal when it waits, and not while a command in the foreground runs. So each runs in the background.
+child='' stopped=''
+stop() {
+    stopped=143
+    [ -z "$child" ] || kill -TERM "$child"
+}
+trap stop HUP INT TERM
+
+# What it says of its progress and of errors is shown at once, and kept.
 run() {
-    {
-        code=$({ { twinstore backfill --job-file "$here/job.toml" "$@" 2>&1 >&4 3>&-; echo $? >&3; } |
-            tee "$out/error.txt" >&2; } 3>&1)
-    } 4>&1
-    return "${code:-4}"
+    rm -f "$out/error.pipe" && mkfifo "$out/error.pipe" || return 2
+    (trap '' HUP INT TERM && exec tee "$out/error.txt" < "$out/error.pipe" >&2) &
+    shown=$!
+    twinstore backfill --job-file "$here/job.toml" "$@" 2> "$out/error.pipe" &
+    child=$!
+    [ -z "$stopped" ] || kill -TERM "$child"
+    wait "$child"
+    code=$?
+    # A signal ends `wait` early; the command ends in order then.
+    while kill -0 "$child" 2> /dev/null; do
+        wait "$child"
+        code=$?
+    done
+    child=''
+    wait "$shown"
+    rm -f "$out/error.pipe"
+    return "$code"
 }
 
 # An empty test tab looks like a run that nobody asked for, so what failed before the comparison is an error there.

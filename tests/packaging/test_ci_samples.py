@@ -17,6 +17,7 @@ from pymongo import MongoClient
 
 from tests.migration_tool.verify.test_corruptions import merged_settings
 from tests.support.copies import fill, open_store, write_config
+from tests.support.outages import eventually
 from twinstore.config import load_settings
 from twinstore_backfill.outcome import Exit
 
@@ -130,6 +131,42 @@ def test_a_server_that_is_away_ends_the_run_before_anything_is_written(config: P
     (problem,) = case.result
     assert (case.name, problem.message) == ("plan", f"backfill plan ended with code {Exit.FAILED}")
     assert "error: " in (problem.text or "")
+
+
+STEP: Final = """#!/bin/sh
+echo "$$" >> pids
+case "$*" in
+*" $STOP_AT"*)
+    trap 'echo "Interrupted by SIGTERM." >&2; kill "$!"; exit 143' TERM
+    sleep 600 & : > waiting
+    wait ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("step", ["plan", "copy", "verify"])
+def test_a_signal_ends_what_runs_and_leaves_the_files_for_people(
+    shell: str, step: str, tmp_path: Path
+) -> None:
+    (tmp_path / "twinstore").write_text(STEP)
+    (tmp_path / "twinstore").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "STOP_AT": step}
+    with subprocess.Popen(
+        [shell, PIPELINE], env=environment, cwd=tmp_path, stderr=subprocess.PIPE
+    ) as running:
+        assert eventually((tmp_path / "waiting").exists)
+        running.terminate()
+        _, said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (Exit.TERMINATED, b"Interrupted by SIGTERM.\n")
+    (suite,) = JUnitXml.fromfile(str(tmp_path / "out" / "junit.xml"))
+    (case,) = suite
+    (problem,) = case.result
+    assert (case.name, problem.message) == (step, f"backfill {step} ended with code {Exit.TERMINATED}")
+    assert "Interrupted by SIGTERM." in (tmp_path / "out" / "summary.md").read_text()
+    for pid in map(int, (tmp_path / "pids").read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 CI: Final = Path(__file__).parents[2] / "samples" / "ci"

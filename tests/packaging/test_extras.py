@@ -101,6 +101,8 @@ CASES: Final = (
         frozenset({"click", "jinja2", "rich", "typer"}),
         "typer",
     ),
+    # Without a driver: a run loads the ones that it is about.
+    Case("backfill", "import twinstore.migration", frozenset({"click", "jinja2", "rich", "typer"}), "rich"),
     Case("testing", "import twinstore.testing", frozenset({"hypothesis", "pytest"}), "hypothesis"),
     Case(
         "testing",

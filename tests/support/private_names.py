@@ -111,6 +111,7 @@ EXTENDED: Final = frozenset(
 )
 # ... and of which one may be derived.
 BASES: Final = EXTENDED | {
+    "airflow.sdk.BaseOperator",
     "fastapi.Request",
     "fastapi.Response",
     "fastapi.routing.APIRoute",

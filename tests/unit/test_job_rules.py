@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.scheduler.catalog import SCHEDULER, SCHEDULES
 from twinstore.testing.typed_entities import WARES
-from twinstore_backfill.cli.job_file import read_job_file
 from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.job_file import read_job_file
 from twinstore_backfill.rules.model import (
     ANY,
     NO_RULES,

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from twinstore.config.entries import SettingsEntry, collect
+from twinstore.config.entries import Entries, SettingsEntry, collect, fold, merge
 from twinstore.config.files import read_text
 from twinstore.config.keys import module_keys
 from twinstore.config.settings import Settings
@@ -25,12 +25,13 @@ SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
 @without_locals
-def settings_of_url(url: str | SecretStr, module: str) -> Settings:
+def settings_of_url(url: str | SecretStr, module: str, over: Settings | None = None) -> Settings:
     """Return the settings of one module, read from nothing but a URL, whose scheme chooses the driver.
 
     Args:
         url: it may hold a password; ``env:NAME`` or ``file:PATH`` for a variable or a file that holds it.
         module: the module, compared without case.
+        over: settings that stay in force, apart from the driver and where its store is.
 
     Raises:
         ConfigurationError: there is no such module, variable, file or scheme of a driver.
@@ -53,7 +54,21 @@ def settings_of_url(url: str | SecretStr, module: str) -> Settings:
             SOURCE,
         ),
     )
-    return Settings(MappingProxyType(collect(entries)))
+    sections = fold(("Persistence", spec.name)), fold((*keys.storage, spec.name))
+    before: Entries = {} if over is None else over.entries
+    kept = {
+        path: entry
+        for path, entry in before.items()
+        # The owner role of another server must not migrate this one, nor the other one instead of this.
+        if not (path[:-1] in sections and _names_a_place(path[-1]))
+        and path not in {fold(keys.switch), fold(keys.mode)}
+    }
+    return Settings(MappingProxyType(merge((kept, collect(entries)))))
+
+
+def _names_a_place(key: str) -> bool:
+    """Return whether a key of a driver says where a store is, and not how to use it."""
+    return key.endswith("connectionstring") or key in {"database", "client", "pool"}
 
 
 def _resolved(url: object) -> str:

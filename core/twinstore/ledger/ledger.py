@@ -570,6 +570,13 @@ class Ledger(RangeLedger):
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return (row.model for row in rows)
 
+    def quarantine_counts(self, job_id: str, entity: str) -> dict[str, int]:
+        """Return how many documents of an entity are in quarantine by reason, also of ranges in progress."""
+        where = (*of_entity(job_id, entity), Equals("part", 0))
+        return self._access.count(
+            QUARANTINE, self._query(QUARANTINE, where, key_order(QUARANTINE), 1), "reason"
+        )
+
     def quarantined_reasons(self, job_id: str, entity: str, keys: Sequence[Key]) -> dict[Key, str]:
         """Return by key why a job has the documents of some keys in quarantine."""
         wanted = {key_json(key): key for key in keys}

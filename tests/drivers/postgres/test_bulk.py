@@ -44,7 +44,7 @@ from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
 from twinstore.scheduler.runs import DeltaSummary
 from twinstore.testing.scalars import digest_text
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule, make_trigger
-from twinstore_backfill.copy.report import report_document
+from twinstore_backfill.copy.report import copy_report
 from twinstore_memory.store import drop_store
 from twinstore_postgres.bulk import staging
 
@@ -767,13 +767,13 @@ def test_rows_go_straight_into_empty_ranges_and_through_the_stage_elsewhere(
             with pair(target, memory, bulk if bypassing else None, tmp_path) as stores:
                 if bypassing:
                     fill(stores.source.storage)
-                first = report_document(stores.copy())
+                first = copy_report(stores.copy()).document()
                 straight = [item for item in filled if b"pg_temp" not in item]
                 assert bool(straight) == bypassing
                 filled.clear()
                 with psycopg.connect(target.superuser_url, autocommit=True) as admin:
                     admin.execute(b"DELETE FROM scheduler.runs WHERE id LIKE '%-1'")
-                second = report_document(stores.copy())
+                second = copy_report(stores.copy()).document()
                 assert all(b"pg_temp" in item for item in filled if b"runs" in item)
                 filled.clear()
                 assert stores.verify().verdict == "PASS"

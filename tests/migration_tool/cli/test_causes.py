@@ -21,7 +21,7 @@ from twinstore_backfill.cli.output import cause_texts, warning_texts
 from twinstore_backfill.copy import duplicates
 from twinstore_backfill.copy.duplicates import SortedRecords
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.plan import plan_document
+from twinstore_backfill.plan import plan_copy
 from twinstore_backfill.process.messages import Messages
 from twinstore_backfill.reasons import MOST, OTHER, Reasons
 from twinstore_backfill.report.fast_path import fast_path_report
@@ -156,7 +156,7 @@ def test_the_plan_samples_all_of_a_large_entity(tmp_path: Path) -> None:
             # The first half is right, so that the first documents alone would show nothing.
             changes: dict[str, object] = {"category": " schedule "} if number >= 1250 else {}
             plant(pair, AUDIT, make_audit_record("acme", f"audit-{number:04}"), changes)
-        document: Any = plan_document(pair.source, pair.target, CopyOptions(as_of=AS_OF))
+        document: Any = plan_copy(pair.source, pair.target, CopyOptions(as_of=AS_OF)).model_dump(mode="json")
         (found,) = document["causes"]
         assert found["kind"] == "unproved"
         assert found["low"] <= 1250 <= found["high"]

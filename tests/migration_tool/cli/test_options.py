@@ -20,8 +20,8 @@ from tests.support.copies import invoke, write_config
 from twinstore_backfill.cli import running
 from twinstore_backfill.cli.app import COMMANDS, app
 from twinstore_backfill.cli.backfill import COMMANDS as OF_BACKFILL
-from twinstore_backfill.cli.invocation import EXAMPLES
-from twinstore_backfill.cli.lazy_commands import _import_command
+from twinstore_backfill.cli.invocation import ADVANCED_OPTIONS, examples
+from twinstore_backfill.cli.lazy_commands import _import_command, full_name
 from twinstore_backfill.cli.version import version_lines
 from twinstore_backfill.process import messages
 from twinstore_backfill.process.messages import Messages, set_messages
@@ -237,7 +237,8 @@ class TestLists:
     @pytest.mark.parametrize("group", [(), ("backfill",)])
     def test_import_no_command(self, group: tuple[str, ...]) -> None:
         commands = OF_BACKFILL if group else COMMANDS
-        assert not imported_by_help(group) & {place.partition(":")[0] for place, _ in commands.values()}
+        known = {full_name(place.partition(":")[0]) for place, _ in commands.values()}
+        assert not imported_by_help(group) & known
 
     def test_help_of_a_command_imports_nothing_that_the_command_runs(self) -> None:
         words = [(name,) for name in COMMANDS] + [("backfill", name) for name in OF_BACKFILL]
@@ -347,10 +348,10 @@ def leaves(command: Any, *path: str) -> Iterator[str]:  # noqa: ANN401  # Typer'
 
 def test_the_help_of_every_command_shows_how_to_call_it(capsys: pytest.CaptureFixture[str]) -> None:
     names = list(leaves(typer.main.get_command(app)))
-    assert sorted(EXAMPLES) == sorted(names)
+    assert [name for name in names if not examples(name)] == []
     shown = invoke(capsys, "backfill", "rate", "--help").out
     assert "Examples:" in shown
-    assert all(line in shown for line in EXAMPLES["backfill rate"])
+    assert all(line in shown for line in examples("backfill rate"))
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
@@ -364,7 +365,25 @@ def test_help_breaks_no_name_of_an_option(
         # click goes no lower.
         assert max(map(len, shown.splitlines())) <= max(columns, 50)
         assert {"--config", "--log-format"} <= set(shown.split()) or words
-        assert "--max-quarantine" in shown.split() or not words
+        assert "--on-conflict" in shown.split() or not words
+
+
+def test_help_shows_at_most_14_options_and_help_all_every_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    advanced = set[str]()
+    for name in leaves(typer.main.get_command(app)):
+        shown, everything = (invoke(capsys, *name.split(), f"--help{end}").out for end in ("", "-all"))
+        options, every = (
+            re.findall(r"^│ [* ]{0,3}(--[\w-]+)", text, re.MULTILINE) for text in (shown, everything)
+        )
+        more = set(every) - set(options)
+        assert len(options) <= 14
+        assert len(shown.splitlines()) <= 46
+        assert (f"More options: twinstore {name} --help-all" in " ".join(shown.split())) is bool(more)
+        advanced |= more
+    assert advanced == set(ADVANCED_OPTIONS.split())
 
 
 def test_every_command_takes_every_common_option() -> None:

@@ -24,7 +24,7 @@ from tests.support.copies import AS_OF, MemoryPair, Pair, invoke
 from tests.support.servers import kept_port
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.models.fields import parse_timestamp
-from twinstore_backfill.cli.options import ProgressForm, ProgressOutput
+from twinstore_backfill.cli.options import OutputOptions, ProgressForm
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, InterruptedRunError
@@ -174,7 +174,7 @@ def test_the_numbers_of_a_copy_are_those_of_its_report_also_after_an_interruptio
 
 def test_a_running_copy_serves_its_progress(pair: Pair, port: int) -> None:
     seen: list[dict[tuple[str, str, str], float]] = []
-    with ProgressOutput("copy", ProgressForm.NONE, str(port)).progress() as progress:
+    with OutputOptions(ProgressForm.NONE, str(port)).progress("copy") as progress:
         told = CombinedProgress(progress, Asking(lambda: seen.append(scraped(port))))
         options = CopyOptions(execute=True, out=pair.directory, as_of=AS_OF, range_size=2, jobs=1)
         run_copy(pair.source, pair.target, options, told, StopSwitch())
@@ -194,7 +194,7 @@ def test_a_running_copy_serves_its_progress(pair: Pair, port: int) -> None:
 )
 def test_what_is_no_address_is_refused_before_a_store_is_opened(address: str) -> None:
     with pytest.raises(ValidationError, match="--metrics-port"):
-        ProgressOutput("copy", ProgressForm.NONE, address)
+        OutputOptions(ProgressForm.NONE, address)
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -204,7 +204,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with (
             pytest.raises(ConfigurationError, match=address),
-            ProgressOutput("verify", address=address).progress(),
+            OutputOptions(metrics_port=address).progress("verify"),
         ):
             raise AssertionError("nobody can listen there")
 
@@ -222,7 +222,7 @@ def hung_up(client: socket.socket) -> bool:
 
 def test_clients_that_are_silent_take_no_more_than_a_few_threads_and_files(port: int) -> None:
     with ExitStack() as stack:
-        stack.enter_context(ProgressOutput("copy", ProgressForm.NONE, str(port)).progress())
+        stack.enter_context(OutputOptions(ProgressForm.NONE, str(port)).progress("copy"))
         held = [stack.enter_context(connected(port)) for _ in range(MAX_REQUESTS)]
         late = [stack.enter_context(connected(port)) for _ in range(4)]
         assert all(map(hung_up, late))
@@ -243,7 +243,7 @@ def test_a_silent_client_is_left_and_one_that_goes_away_writes_nothing(
         answered.release()
 
     monkeypatch.setattr(MetricsServer, "process_request_thread", answer)
-    with ProgressOutput("copy", ProgressForm.NONE, str(port)).progress():
+    with OutputOptions(ProgressForm.NONE, str(port)).progress("copy"):
         with connected(port) as client:
             client.sendall(b"G")
             # It is closed by a reset, in the middle of a request.
@@ -309,10 +309,10 @@ def test_the_extra_is_named_where_it_is_missing() -> None:
     program = (
         "import sys\n"
         "sys.modules['prometheus_client'] = None\n"
-        "from twinstore_backfill.cli.options import ProgressOutput\n"
+        "from twinstore_backfill.cli.options import OutputOptions\n"
         "from twinstore.errors import ConfigurationError\n"
         "try:\n"
-        "    with ProgressOutput('copy', address='9464').progress():\n"
+        "    with OutputOptions(metrics_port='9464').progress('copy'):\n"
         "        raise AssertionError\n"
         "except ConfigurationError as error:\n"
         "    print(error.message)\n"

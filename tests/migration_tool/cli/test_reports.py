@@ -19,7 +19,7 @@ from twinstore.errors import ValidationError
 from twinstore.fast.library import SWITCH
 from twinstore_backfill.cli.copying import copy_texts
 from twinstore_backfill.cli.verifying import report_texts
-from twinstore_backfill.copy.report import CopyResult, Totals, report_document
+from twinstore_backfill.copy.report import CopyResult, Totals, copy_report
 from twinstore_backfill.report.fast_path import FastPathReport, fast_path_report
 from twinstore_backfill.report.model import (
     Check,
@@ -432,9 +432,9 @@ def test_a_copy_says_it_in_its_report_and_on_the_terminal(tmp_path: Path) -> Non
     )
     made = replace(plain, fast_path=NATIVE)
     assert envelope(made)["fast_path"] == NATIVE.model_dump()
-    assert SAID in map(str, copy_texts(made, tmp_path))
+    assert SAID in map(str, copy_texts(copy_report(made), tmp_path))
     assert envelope(plain)["fast_path"] is None
 
 
 def envelope(result: CopyResult) -> dict[str, object]:
-    return cast("dict[str, object]", report_document(result)["envelope"])
+    return cast("dict[str, object]", copy_report(result).document()["envelope"])

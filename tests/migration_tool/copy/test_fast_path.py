@@ -24,7 +24,7 @@ from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore.testing.scheduler.examples import SCHEDULER_EXAMPLES
-from twinstore_backfill.copy.report import report_document
+from twinstore_backfill.copy.report import copy_report
 from twinstore_mongo.mapping.codec import codec_of
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def amounted(result: CopyResult, target: PostgresDatabase, directory: Path) -> A
             ).fetchall()
             for entity in WILD
         }
-    report = report_document(result)
+    report = copy_report(result).document()
     kept = ("totals", "entities", "quarantine", "conflicts", "failed_ranges", "state", "exit_code")
     files = {path.name: path.read_bytes().replace(job, b"job") for path in sorted(directory.glob("*.ndjson"))}
     return Amounted(tables, {name: report[name] for name in kept}, files)

@@ -22,7 +22,7 @@ from twinstore.errors import DocumentDecodeError
 from twinstore.testing.workspace import unique
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.plan import plan_document
+from twinstore_backfill.plan import plan_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -132,11 +132,11 @@ def kept_back_and_the_others_proved(pair: Pair, bad: list[tuple[str, bytes]], li
     """Copy and verify; of each entity the bad documents are quarantined, all others are copied."""
     started = process_time()
     dry = pair.copy(execute=False, out=None)
-    plan = plan_document(pair.source, pair.target, CopyOptions(range_size=3))
+    plan = plan_copy(pair.source, pair.target, CopyOptions(range_size=3))
     result = pair.copy()
     report = pair.verify()
     seconds = process_time() - started
-    assert plan["rows"] == 2 * DOCUMENTS_PER_TENANT + len(bad)
+    assert plan.rows == 2 * DOCUMENTS_PER_TENANT + len(bad)
     assert (dry.exit, result.exit, result.complete) == (Exit.INCONCLUSIVE, Exit.INCONCLUSIVE, True)
     assert dry.totals.all()["quarantined"] == result.totals.all()["quarantined"] == len(bad)
     assert result.totals.all()["written"] == 2 * DOCUMENTS_PER_TENANT

@@ -24,8 +24,9 @@ from twinstore_backfill import survey
 from twinstore_backfill.cli.copying import copy_texts
 from twinstore_backfill.copy import processes, worker
 from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.copy.report import copy_report
 from twinstore_backfill.outcome import Exit, PreflightError
-from twinstore_backfill.plan import plan_document
+from twinstore_backfill.plan import plan_copy
 from twinstore_backfill.rules.model import (
     ANY,
     DateRule,
@@ -300,7 +301,7 @@ def test_each_row_is_what_its_rules_make_of_it_or_refused_with_the_reason(pair: 
     report = json.loads((pair.directory / "backfill-report.json").read_text())
     assert [item["rows"] for item in report["rules"]] == [*CHANGED.values()]
     assert report["rules"][3] == {"kind": "map", "path": "runs.state", "reason": "reason 4", "rows": 6}
-    assert "- map runs.state: 6. reason 4" in list(copy_texts(result, pair.directory))
+    assert "- map runs.state: 6. reason 4" in list(copy_texts(copy_report(result), pair.directory))
     # Nothing differs any more, and nothing is written a second time.
     again = pair.copy(rules=RULES).totals.all()
     assert (again["written"], again["conflicts"]) == (0, 0)
@@ -362,9 +363,9 @@ def test_a_key_without_an_index_is_sorted_once_for_a_million_rows(
     # The plan knows how long a sort takes, and how many there are.
     monkeypatch.setattr(survey, "SAMPLE", 5)
     monkeypatch.setattr(survey, "monotonic", count().__next__)
-    plan = plan_document(pair.source, pair.target, CopyOptions(**options))
-    assert cast("Document", plan["estimate"])["seconds"] == (ranges + (ranges > 1)) + 20 / (5 * 0.4)
-    for warnings in (result.warnings, cast("list[str]", plan["warnings"])):
+    plan = plan_copy(pair.source, pair.target, CopyOptions(**options))
+    assert plan.estimate.seconds == (ranges + (ranges > 1)) + 20 / (5 * 0.4)
+    for warnings in (result.warnings, plan.warnings):
         (warning,) = (text for text in warnings if text.startswith("audit has no index on {no: 1}"))
         assert "the whole collection (20 documents) and sorts it once, on disk" in warning
     (audit,) = pair.verify(**options).entities

@@ -19,7 +19,7 @@ from twinstore.errors import ValidationError
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, PreflightError
-from twinstore_backfill.plan import plan_document
+from twinstore_backfill.plan import plan_copy
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.stores import has_ledger
@@ -118,7 +118,7 @@ def test_settings_of_the_database_or_the_role_change_nothing(
 ) -> None:
     adopt(postgres_database, place(postgres_database), ODD)
     with opened(postgres_database, direction, tmp_path) as pair:
-        assert plan_document(pair.source, pair.target, CopyOptions())["rows"]
+        assert plan_copy(pair.source, pair.target, CopyOptions()).rows
         result = pair.copy()
         assert (result.exit, result.complete) == (Exit.OK, True)
         report = pair.verify()
@@ -187,7 +187,7 @@ def test_a_target_that_cannot_hold_every_text_is_refused_before_anything_is_made
 ) -> None:
     del postgres_database  # has made the roles
     with encoded(postgres_server, encoding) as database, opened(database, DIRECTIONS[0], tmp_path) as pair:
-        for step in (pair.copy, lambda: plan_document(pair.source, pair.target, CopyOptions())):
+        for step in (pair.copy, lambda: plan_copy(pair.source, pair.target, CopyOptions())):
             with pytest.raises(PreflightError, match=f"has the encoding {encoding}.*Create it with UTF8"):
                 step()
         assert not has_ledger(pair.target)

@@ -24,7 +24,7 @@ from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing.scheduler.builders import make_audit_record, make_schedule
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, PreflightError
-from twinstore_backfill.plan import plan_document
+from twinstore_backfill.plan import plan_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ def test_collation_validator_indexes_and_ttl_of_their_own_stay_as_they_are(
     database.command("collMod", "runs", validator=refusing)
     before = footprint(admin, database.name)
     with foreign.pair() as pair:
-        assert plan_document(pair.source, pair.target, CopyOptions())["rows"] == 30
+        assert plan_copy(pair.source, pair.target, CopyOptions()).rows == 30
         for execute in (False, True):
             result = pair.copy(as_of=None, execute=execute)
             assert (result.exit, result.totals.all()["written"]) == (Exit.OK, 30)

@@ -19,7 +19,7 @@ from twinstore_backfill.cli.copying import copy_texts
 from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.cli.verifying import report_texts
-from twinstore_backfill.copy.report import report_document
+from twinstore_backfill.copy.report import copy_report
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.report.writing import ReportFormat, render
@@ -126,7 +126,8 @@ def test_a_copy_ends_well_where_each_quarantined_row_is_accepted(
 ) -> None:
     for options in ({"execute": False}, {}, {"retry_quarantine": True}):
         result = pair.copy(rules=rules(accepted), **options)
-        document = report_document(result)
+        report = copy_report(result)
+        document = report.document()
         assert (result.exit, document["exit_code"], result.totals.all()["quarantined"]) == (code, code, 2)
         exceptions = [
             {"kind": "model:state", "path": accepted.text, "rows": 2, "most": accepted.most}
@@ -134,7 +135,7 @@ def test_a_copy_ends_well_where_each_quarantined_row_is_accepted(
         ]
         assert document["exceptions"] == (exceptions if code is Exit.OK else [])
         said = f"Accepted by Ada: 2 of at most {accepted.most}, model:state of {accepted.text}"
-        assert any(said in str(text) for text in copy_texts(result, pair.directory)) is (code is Exit.OK)
+        assert any(said in str(text) for text in copy_texts(report, pair.directory)) is (code is Exit.OK)
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_audit_record
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.plan import plan_document
+from twinstore_backfill.plan import plan_copy
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
-from twinstore_backfill.repair.engine import delete_extra
+from twinstore_backfill.repair.engine import remove_extra
 from twinstore_backfill.rules.model import NO_RULES
 from twinstore_backfill.rules.reading import with_options
 from twinstore_backfill.subset import Subset
@@ -323,7 +323,7 @@ def test_extra_rows_of_a_part_are_removed_and_no_others(pair: Pair) -> None:
     options = CopyOptions(
         entities=("audit",), subset=Subset(key_from=("z",)), execute=True, out=pair.directory, as_of=AS_OF
     )
-    done = delete_extra(pair.source, pair.target, options, AS_OF, SilentProgress(), StopSwitch())
+    done = remove_extra(pair.source, pair.target, options, AS_OF, SilentProgress(), StopSwitch())
     assert (done.found, done.removed, done.keyless) == ({"audit": 1}, {"audit": 1}, 0)
     assert ("a-extra",) in keys_of(pair.target.bulk, AUDIT)
 
@@ -331,7 +331,7 @@ def test_extra_rows_of_a_part_are_removed_and_no_others(pair: Pair) -> None:
 def test_a_plan_counts_what_is_meant_on_both_sides(pair: Pair) -> None:
     pair.copy(entities=("audit",), subset=Subset(key_from=("umbrella",)))
     options = CopyOptions(entities=("audit",), subset=Subset(key_to=("umbrella-audit-1",)))
-    plan = cast("dict[str, Any]", plan_document(pair.source, pair.target, options))
+    plan = plan_copy(pair.source, pair.target, options).model_dump(mode="json")
     assert (plan["rows"], plan["entities"][0]["rows_in_target"]) == (5, 1)
     assert plan["entities"][0]["tenants"] == {"acme": 4, "umbrella": 1}
     # An estimate that is made by reading says what it leaves for the writing.
@@ -363,7 +363,7 @@ def test_bounds_that_are_no_keys_are_refused_by_every_command(
     for step in (
         lambda: pair.copy(entities=entities, subset=subset),
         lambda: pair.verify(entities=entities, subset=subset),
-        lambda: plan_document(pair.source, pair.target, CopyOptions(entities=entities, subset=subset)),
+        lambda: plan_copy(pair.source, pair.target, CopyOptions(entities=entities, subset=subset)),
     ):
         with pytest.raises(ValidationError) as caught:
             step()

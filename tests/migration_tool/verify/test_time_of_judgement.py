@@ -13,7 +13,7 @@ from twinstore.clock import FixedClock
 from twinstore.errors import ValidationError
 from twinstore.models.json_text import format_timestamp
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.plan import plan_document
+from twinstore_backfill.plan import plan_copy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def test_a_copy_refuses_an_instant_to_come_and_writes_nothing(pair: MemoryPair, 
 def test_a_plan_and_a_verification_refuse_it_too(pair: MemoryPair) -> None:
     pair.copy()
     with pytest.raises(ValidationError, match="is in the future"):
-        plan_document(pair.source, pair.target, CopyOptions(as_of=FUTURE))
+        plan_copy(pair.source, pair.target, CopyOptions(as_of=FUTURE))
     with pytest.raises(ValidationError, match="is in the future"):
         pair.verify(as_of=FUTURE)
     # A millisecond is enough: the clock of the source decides, not that of this process.

@@ -21,7 +21,7 @@ from twinstore.catalog.entity import CopyPolicy
 from twinstore.config import load_settings
 from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import RUNS
-from twinstore_backfill.copy.report import report_document
+from twinstore_backfill.copy.report import copy_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -203,7 +203,7 @@ def spoil(target: MongoDatabase) -> None:
 
 def told(result: CopyResult) -> dict[str, object]:
     """Return what a copy reports, but for what is its own."""
-    return {name: value for name, value in report_document(result).items() if name not in OWN}
+    return {name: value for name, value in copy_report(result).document().items() if name not in OWN}
 
 
 def lines(directory: Path) -> list[dict[str, object]]:

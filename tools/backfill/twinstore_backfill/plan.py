@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk.rows import MARK
 from twinstore.catalog.keys import KeyRange
@@ -14,6 +14,8 @@ from twinstore_backfill.copy.options import job_id, job_settings
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.outcome import effect_document
+from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.report.model import CauseReport, Frozen, LeftOut, SideReport, SubsetReport
 from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import NO_RULES, path_text
@@ -30,7 +32,7 @@ from twinstore_backfill.stores import (
 from twinstore_backfill.survey import Surveyor, bounds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
@@ -49,14 +51,119 @@ BASIS: Final = (
 )
 
 
-def plan_document(
-    source: Store, target: Store, options: CopyOptions, *, full: bool = False
-) -> dict[str, object]:
+class EntityPlan(Frozen):
+    """One entity of a plan.
+
+    Attributes:
+        entity: its name.
+        rows: how many rows the source has.
+        tenants: the same by tenant; ``:none`` for rows without one, empty for an unknown one.
+        ranges: in how many ranges they are copied.
+        rows_in_target: how many rows the target has.
+    """
+
+    entity: str
+    rows: int
+    tenants: dict[str, int]
+    ranges: int
+    rows_in_target: int
+
+
+class PlannedEffect(Frozen):
+    """What the server of the target would do to rows that are there, and so needs consent.
+
+    Attributes:
+        kind: its kind.
+        name: the collection or table.
+        rows: how many rows, ``null`` if that is not counted.
+        more: whether there are more.
+        text: the effect, in words.
+        option: the option of ``migrate run`` that agrees to it.
+    """
+
+    kind: str
+    name: str
+    rows: int | None
+    more: bool
+    text: str
+    option: str
+
+
+class PlannedCause(CauseReport):
+    """A reason for which documents would not be copied, or would be changed.
+
+    Attributes:
+        sampled: how many documents of the entity were read.
+        low, high: between how many of all documents have it, with 95 % confidence.
+    """
+
+    sampled: int
+    low: int
+    high: int
+
+
+class Estimate(Frozen):
+    """How long a copy takes.
+
+    Attributes:
+        documents_per_second: the rate.
+        seconds: the time.
+        basis: where the rate comes from.
+    """
+
+    documents_per_second: int
+    seconds: int
+    basis: str
+
+
+class PlanReport(Frozen):
+    """What a copy would do.
+
+    Attributes:
+        job: the id that its job has.
+        settings: the options that make two runs the same job.
+        subset: the selected part of the rows, ``null`` for all.
+        source, target: both sides.
+        pending_migrations: the migrations that the copy would apply to the target.
+        effects: what of them needs consent.
+        warnings: what does not change the result.
+        speed_only: how many of them, the last ones, only say what makes reading slow.
+        unknown: properties that no model knows, as ``--ignore-unknown`` takes them; of a sample.
+        entities: rows and ranges by entity, in copy order.
+        left_out: entities that are not copied.
+        causes: what would be refused or changed, and why, the most frequent first.
+        sampled: how many documents of each entity were read for them, ``null`` for all.
+        rows: rows of all entities.
+        estimate: how long it takes.
+    """
+
+    job: str
+    settings: dict[str, str]
+    subset: SubsetReport | None
+    source: SideReport
+    target: SideReport
+    pending_migrations: tuple[str, ...]
+    effects: tuple[PlannedEffect, ...]
+    warnings: tuple[str, ...]
+    speed_only: int
+    unknown: tuple[str, ...]
+    entities: tuple[EntityPlan, ...]
+    left_out: tuple[LeftOut, ...]
+    causes: tuple[PlannedCause, ...]
+    sampled: dict[str, int] | None
+    rows: int
+    estimate: Estimate
+
+
+def plan_copy(
+    source: Store, target: Store, options: CopyOptions, stop: StopSwitch | None = None, *, full: bool = False
+) -> PlanReport:
     """Return what a copy would do; reads both sides, of the source a sample or all rows, and writes nothing.
 
     Raises:
         ValidationError: an unknown entity, source and target are the same store, or ``as_of`` has not come.
         PreflightError: the source has nothing, or cannot be read in full.
+        StopRequestedError: ``stop`` was requested.
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
@@ -67,54 +174,43 @@ def plan_document(
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)
     planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
-    rows = sum(item["rows"] for item in planned)
-    surveyor = Surveyor(source, target, options, as_of)
+    rows = sum(item.rows for item in planned)
+    surveyor = Surveyor(source, target, options, as_of, stop or StopSwitch())
     for entity, item in zip(entities, planned, strict=True):
         if full:
             surveyor.full(entity)
-        elif item["rows"]:
-            surveyor.sample(entity, item["rows"], slow=entity.name in state.slow)
+        elif item.rows:
+            surveyor.sample(entity, item.rows, slow=entity.name in state.slow)
     survey = surveyor.survey
     rate = survey.rate * SHARE_OF_READING
     # Each range of an entity without an index of its key, and a cut into several.
-    sorts = {item["entity"]: item["ranges"] + (item["ranges"] > 1) for item in planned}
+    sorts = {item.entity: item.ranges + (item.ranges > 1) for item in planned}
     sorting = sum(seconds * sorts[name] for name, seconds in survey.sorting.items())
     initializers = initializers_of(target)
     statuses = [status for initializer in initializers for status in initializer.status()]
     effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
     settings = job_settings(options, source, target, entities)
-    return {
-        "job": job_id(settings),
-        "settings": dict(settings),
-        "subset": options.subset.document(entities) if options.subset else None,
-        "source": source.described(),
-        "target": target.described(),
-        "pending_migrations": [item.name for item in statuses if item.state is MigrationState.PENDING],
-        "effects": [effect_document(item) for item in effects],
-        "warnings": list(state.warnings),
-        "speed_only": len(state.costs),
-        "unknown": [option for entity in entities for option in _unknown(entity, source, options)],
-        "entities": planned,
-        "left_out": left_out_counts(source, target, options.entities),
-        "causes": _causes(survey, entities, planned),
-        "sampled": None if full else dict(survey.rows),
-        "rows": rows,
-        "estimate": {
-            "documents_per_second": round(rate),
-            "seconds": round(sorting + rows / rate) if rate else 0,
-            "basis": BASIS,
-        },
-    }
-
-
-class EntityPlan(TypedDict):
-    """One entity of a plan."""
-
-    entity: str
-    rows: int
-    tenants: dict[str, int]
-    ranges: int
-    rows_in_target: int
+    subset = options.subset.document(entities) if options.subset else None
+    return PlanReport(
+        job=job_id(settings),
+        settings=dict(settings),
+        subset=None if subset is None else SubsetReport.model_validate(subset),
+        source=SideReport(**source.described()),
+        target=SideReport(**target.described()),
+        pending_migrations=tuple(item.name for item in statuses if item.state is MigrationState.PENDING),
+        effects=tuple(PlannedEffect.model_validate(effect_document(item)) for item in effects),
+        warnings=state.warnings,
+        speed_only=len(state.costs),
+        unknown=tuple(option for entity in entities for option in _unknown(entity, source, options)),
+        entities=tuple(planned),
+        left_out=tuple(map(LeftOut.model_validate, left_out_counts(source, target, options.entities))),
+        causes=tuple(_causes(survey, entities, planned)),
+        sampled=None if full else dict(survey.rows),
+        rows=rows,
+        estimate=Estimate(
+            documents_per_second=round(rate), seconds=round(sorting + rows / rate) if rate else 0, basis=BASIS
+        ),
+    )
 
 
 def _planned(entity: Entity, source: Store, target: Store | None, options: CopyOptions) -> EntityPlan:
@@ -123,13 +219,13 @@ def _planned(entity: Entity, source: Store, target: Store | None, options: CopyO
     there = {}
     if target is not None:
         there = SourceRows(target.bulk, replace(options, rules=NO_RULES)).counted(entity, options.range_size)
-    return {
-        "entity": entity.name,
-        "rows": sum(tenants.values()),
-        "tenants": tenants,
-        "ranges": sum(1 for _ in rows.cut(entity, options.range_size)),
-        "rows_in_target": sum(there.values()),
-    }
+    return EntityPlan(
+        entity=entity.name,
+        rows=sum(tenants.values()),
+        tenants=tenants,
+        ranges=sum(1 for _ in rows.cut(entity, options.range_size)),
+        rows_in_target=sum(there.values()),
+    )
 
 
 def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
@@ -157,12 +253,10 @@ def _names(row: ScanRow) -> set[str]:
 
 def _causes(
     survey: Survey, entities: Sequence[Entity], planned: Sequence[EntityPlan]
-) -> list[dict[str, object]]:
-    """Return what a copy would refuse or change, each with between how many documents have it."""
-    rows = {item["entity"]: item["rows"] for item in planned}
-    found: list[dict[str, object]] = []
+) -> Iterator[PlannedCause]:
+    """Yield what a copy would refuse or change, each with between how many documents have it."""
+    rows = {item.entity: item.rows for item in planned}
     for item in survey.reasons.reports(entities):
         read = survey.rows[item.entity]
         low, high = bounds_of(item, read, rows[item.entity])
-        found.append({**item.model_dump(mode="json"), "sampled": read, "low": low, "high": high})
-    return found
+        yield PlannedCause(**dict(item), sampled=read, low=low, high=high)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.reasons import Reasons
     from twinstore_backfill.report.model import CauseReport
     from twinstore_backfill.stores import Store
@@ -75,8 +76,10 @@ class Survey:
 class Surveyor:
     """Reads a source."""
 
-    def __init__(self, source: Store, target: Store, options: CopyOptions, as_of: datetime) -> None:
-        self._options = options
+    def __init__(
+        self, source: Store, target: Store, options: CopyOptions, as_of: datetime, stop: StopSwitch
+    ) -> None:
+        self._options, self._stop = options, stop
         self._retention, self._as_of = target.options, as_of
         self._rows = SourceRows(source.bulk, options)
         # Decoding a first batch of the usual size would count as a part of the sort before it.
@@ -119,6 +122,7 @@ class Surveyor:
         started = monotonic()
         with self._rows.port.view() as view:
             for batch in self._records(self._few if sorts else self._rows, view, entity, within, most):
+                self._stop.check()
                 if sorts and entity.name not in self.survey.sorting:
                     self.survey.sorting[entity.name] = monotonic() - started
                     started = monotonic()

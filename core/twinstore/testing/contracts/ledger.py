@@ -395,6 +395,8 @@ class LedgerContract(CopyContract, capability="bulk_target"):
             ledger.finish(writer.access, claim, TALLY)
             writer.commit()
         assert list(ledger.quarantined(claim.job_id)) == lines
+        # The three parts of the long one are one document.
+        assert ledger.quarantine_counts(claim.job_id, self.entity.name) == {lines[0].reason: 49}
 
 
 def recorded_lines(workspace: Workspace, claim: Claim) -> tuple[list[QuarantineLine], list[ConflictLine]]:

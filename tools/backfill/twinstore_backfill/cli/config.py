@@ -10,7 +10,7 @@ import typer
 
 from twinstore.errors import ConfigurationError, TwinstoreError
 from twinstore_backfill.cli.invocation import CommandGroup, CommonOptions, common
-from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFormat
+from twinstore_backfill.cli.options import Format, OneStore, OutputFormat
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.cli.version import version_lines
 from twinstore_backfill.outcome import Exit
@@ -49,26 +49,22 @@ def show(context: typer.Context, output: OutputFormat = Format.TEXT) -> None:
 
 @app.command()
 def check(
-    context: typer.Context,
-    module: ModuleName = None,
-    backend: Backend = None,
+    one: OneStore,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Connect, check server, roles and schema, and print what the driver can do there."""
-    from twinstore_backfill.stores import open_store, preflight, resolve_module
+    from twinstore_backfill.stores import preflight
 
-    settings = common(context).settings()
-    name = resolve_module(module, settings)
-    with open_store(name, backend or settings.backend_name(name), settings) as store:
+    with one.opened() as store:
         capabilities = asdict(store.storage.capabilities)
         preflight(store.storage.check_ready)
         # A copy into this store connects with the owner role too, where the driver has one.
         preflight(store.storage.initializer.status)
-        document = {"module": name, "ready": True, **store.described(), "capabilities": capabilities}
+        document = {"module": store.module, "ready": True, **store.described(), "capabilities": capabilities}
         emit(
             output,
             document,
-            f"{name} on {store.bulk.place}: ready.",
+            f"{store.module} on {store.bulk.place}: ready.",
             table(("capability", "value"), list(_capability_rows(capabilities))),
             *([f"For a capability that it lacks: {remedy}"] if (remedy := capabilities["remedy"]) else []),
         )
@@ -133,7 +129,7 @@ class DatabaseState:
 
 
 def doctor(context: typer.Context, output: OutputFormat = Format.TEXT) -> None:
-    """List what is installed, whether the fast path is on, and settings that databases give sessions.
+    """Show what is installed, the fast path, and what databases give sessions.
 
     Where the installed release of a client library lacks what a driver uses of it, that is listed, too.
 

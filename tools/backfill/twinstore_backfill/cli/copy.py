@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from twinstore.errors import ValidationError
 from twinstore_backfill.cli.options import (
     AsOf,
+    Execute,
     Format,
     IgnoreUnknown,
     OnFinish,
@@ -20,19 +21,13 @@ from twinstore_backfill.cli.options import (
     TargetSide,
     Title,
     instant_option,
-    refuse_reverse,
     rules_option,
 )
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.outcome import on_finish
 from twinstore_backfill.process.stopping import stop_on_signals
 
-Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only read and compare.")]
-
-
-CopyOut = Annotated[
-    Path | None, typer.Option("--out", help="Directory for the report, the quarantine and the conflicts.")
-]
+CopyOut = Annotated[Path | None, typer.Option("--out", help="Directory for report and quarantine.")]
 DeleteExtra = Annotated[
     bool,
     typer.Option(
@@ -43,29 +38,19 @@ DeleteExtra = Annotated[
 ]
 
 
-class ConflictOption(StrEnum):
-    """What to do with a row that the target has with other content."""
-
-    FAIL = "fail"
-    OVERWRITE = "overwrite"
-
-
 def copy(
     *,
     sides: Sides,
     rows: RowOptions,
-    jobs: Annotated[
-        int, typer.Option("--jobs", help="Ranges copied at the same time; a process for each eight.")
-    ] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at a time.")] = 2,
     max_rate: Annotated[
-        float | None, typer.Option("--max-rate", help="Maximum number of documents read per second.")
+        float | None,
+        typer.Option("--max-rate", metavar="NUMBER", help="Documents per second, at most."),
     ] = None,
     on_conflict: Annotated[
-        ConflictOption,
-        typer.Option(
-            "--on-conflict", help="What to do with rows that the target has with different content."
-        ),
-    ] = ConflictOption.FAIL,
+        Literal["fail", "overwrite"],
+        typer.Option("--on-conflict", help="For rows that differ in the target."),
+    ] = "fail",
     max_conflicts: Annotated[
         int, typer.Option("--max-conflicts", help="Stop after the range with more conflicts than this.")
     ] = 0,
@@ -91,34 +76,30 @@ def copy(
 
     Run the same command again after any interruption: finished ranges are not copied twice.
     """
-    from twinstore_backfill.cli.copying import copy_and_report, copy_directory
-    from twinstore_backfill.copy.engine import DEFAULT_OUT
-    from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.cli.copying import run_and_show
+    from twinstore_backfill.copy.options import DEFAULT_OUT, CopyOptions
+    from twinstore_backfill.migration import copy_directory
 
     # From here on, so that the report agrees with the exit code at every moment.
-    with copy_directory(out, execute=execute), stop_on_signals() as stop:
+    saved = out or (DEFAULT_OUT if execute else None)
+    with copy_directory(saved), stop_on_signals() as stop:
         on_finish(finish, out or DEFAULT_OUT)
-        name = sides.name
+        migration = sides.migration(rules_option(sides.context, ignore_unknown), title)
         options = CopyOptions(
             entities=rows.entity or (),
             tenants=rows.tenant or (),
             jobs=jobs,
             max_rate=max_rate,
-            on_conflict=on_conflict.value,
+            on_conflict=on_conflict,
             max_conflicts=max_conflicts,
             max_quarantine=max_quarantine,
             as_of=instant_option(as_of, "--as-of"),
             range_size=range_size,
             execute=execute,
             out=out,
-            rules=rules_option(sides.context, ignore_unknown),
             subset=rows.subset,
-            title=title,
         )
-        if extra:
-            refuse_reverse(options.rules, "--delete-extra", "remove by hand what verify names as missing")
-        progress_output = shown.progress_output("copy")
-        code = copy_and_report(sides.opened(name), options, shown.output, stop, progress_output, extra=extra)
+        code = run_and_show(migration, options, shown.output, stop, shown.progress("copy"), extra=extra)
     raise typer.Exit(code)
 
 
@@ -132,7 +113,7 @@ def pause(
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Pause a running copy. Ranges in progress are finished; no new ones start until it is resumed."""
+    """Pause a running copy after its ranges in progress."""
     from twinstore_backfill.cli.copying import change_job, show_job
 
     changed = change_job(side, job, lambda ledger, found: ledger.pause(found))
@@ -173,42 +154,40 @@ def plan(
     rows: RowOptions,
     as_of: AsOf = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Rows per range.")] = 10_000,
-    full: Annotated[
-        bool, typer.Option("--full", help="Read every document for the causes, not a sample of each entity.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read every document, not a sample.")] = False,
     ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show what a copy would do, and what it would refuse or change and why. Writes nothing."""
+    """Show what a copy would do, refuse or change, and why. Writes nothing."""
     from twinstore_backfill.cli.copying import plan_texts
     from twinstore_backfill.copy.options import CopyOptions
-    from twinstore_backfill.plan import plan_document
 
-    name = sides.name
+    migration = sides.migration(rules_option(sides.context, ignore_unknown))
     options = CopyOptions(
         entities=rows.entity or (),
         tenants=rows.tenant or (),
         as_of=instant_option(as_of, "--as-of"),
         range_size=range_size,
-        rules=rules_option(sides.context, ignore_unknown),
         subset=rows.subset,
     )
-    refuse_reverse(options.rules, "A plan", "run copy without --execute")
-    with sides.opened(name) as (left, right):
-        document = plan_document(left, right, options, full=full)
-    emit(output, document, *plan_texts(document))
+    report = migration.plan(options, full=full).result()
+    emit(output, report.model_dump(mode="json"), *plan_texts(report))
 
 
 def status(
+    *,
     side: TargetSide,
     job: Annotated[str | None, typer.Option("--job", help="Only the job with this id.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="Directory to write the quarantine and conflicts of the job to. Default job: the latest.",
+            help="Directory for quarantine and conflicts.",
         ),
     ] = None,
+    watching: Annotated[
+        bool, typer.Option("--watch", help="Show one job each second until it ends.")
+    ] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Show the progress of the copies into a target, and their workers."""
@@ -216,6 +195,15 @@ def status(
     from twinstore_backfill.copy.status import status_document
     from twinstore_backfill.report.failures import report_failures
 
+    if watching:
+        from twinstore_backfill.cli.watching import watch
+
+        if out is not None or output is Format.JSON:
+            raise ValidationError("--watch shows text on a terminal; leave --out and --format json out.")
+        with side.opened() as store, stop_on_signals() as stop:
+            watch(store, job, stop)
+        stop.raise_if_interrupted("The job goes on.")
+        return
     # Before the store is opened, so that a directory that cannot be written to costs no connection.
     with report_failures(out), side.opened() as store:
         document = status_document(store, job, out)

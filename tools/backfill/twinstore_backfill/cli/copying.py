@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,11 +13,7 @@ from rich.console import RenderableType
 
 from twinstore.errors import ValidationError
 from twinstore.ledger import CopyJob, Ledger
-from twinstore_backfill.cli.options import (
-    Format,
-    ProgressOutput,
-    TargetSide,
-)
+from twinstore_backfill.cli.options import Format, TargetSide
 from twinstore_backfill.cli.output import (
     cause_texts,
     emit,
@@ -26,24 +22,18 @@ from twinstore_backfill.cli.output import (
     warning_texts,
 )
 from twinstore_backfill.copy.control import HIGHEST_RATE, select_job
-from twinstore_backfill.copy.dry_run import DUPLICATES
-from twinstore_backfill.copy.engine import DEFAULT_OUT, run_copy
-from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.copy.options import DEFAULT_OUT, CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
-from twinstore_backfill.copy.report import REPORT_FILE, CopyResult, failure_document, report_document
-from twinstore_backfill.copy.rules.tallies import counted_rules
-from twinstore_backfill.outcome import Exit
-from twinstore_backfill.process.files import json_text, wrap_write_errors, write_atomic
-from twinstore_backfill.process.memory import cache_batch_memory
+from twinstore_backfill.copy.report import REPORT_FILE, CopyReport, ExtraReport, FailedRange
 from twinstore_backfill.process.stopping import StopSwitch
-from twinstore_backfill.report.failures import Failure, report_failures
-from twinstore_backfill.report.model import CauseReport, ExceptionReport
+from twinstore_backfill.report.model import ExceptionReport
 from twinstore_backfill.report.texts import about, clipped, number_of
-from twinstore_backfill.stores import Store, is_migrated
 from twinstore_backfill.subset import described
 
 if TYPE_CHECKING:
-    from twinstore_backfill.repair.engine import ExtraRows
+    from twinstore_backfill.migration import Migration
+    from twinstore_backfill.plan import PlanReport
+    from twinstore_backfill.progress.record import Progress
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
 # As many as fit on a screen; the report lists more.
@@ -51,99 +41,65 @@ NAMED = 10
 DRY_COLUMNS = ("read", "would write", *COLUMNS[2:])
 
 
-@contextmanager
-def copy_directory(out: Path | None, *, execute: bool) -> Iterator[None]:
-    """Let the report in a directory agree with how a copy ends, whatever happens meanwhile.
-
-    The report of an earlier run is removed first. If there is no result, the report says why.
-    """
-    with report_failures(out or (DEFAULT_OUT if execute else None), (REPORT_FILE, DUPLICATES), _failure_file):
-        yield
-
-
-def _failure_file(failure: Failure) -> dict[str, bytes]:
-    return {REPORT_FILE: json_text(failure_document(failure))}
-
-
-def copy_and_report(
-    sides: AbstractContextManager[tuple[Store, Store]],
+def run_and_show(
+    migration: Migration,
     options: CopyOptions,
     output: Format,
     stop: StopSwitch,
-    progress_output: ProgressOutput,
+    shown: AbstractContextManager[Progress],
     *,
     extra: bool = False,
 ) -> int:
     """Copy, with ``extra`` remove what only the target has, print the report, and return the exit code."""
-    removal: ExtraRows | None = None
-    saved = options.out or (DEFAULT_OUT if options.execute else None)
-    with wrap_write_errors(saved), sides as (left, right), progress_output.progress() as progress:
-        with cache_batch_memory():
-            result = run_copy(left, right, options, progress, stop)
-        # While the stores are open: it asks them for their identity and version.
-        document = report_document(result)
-        # A copy that was stopped leaves its own work for the next run.
-        if extra and result.complete and is_migrated(right):
-            from twinstore_backfill.repair.engine import delete_extra  # compares, which few copies do
-
-            removal = delete_extra(left, right, options, result.as_of, progress, stop)
-            document |= {"extra": removal.document(), "exit_code": int(result.exit or removal.exit)}
-            if saved is not None:
-                write_atomic(saved / REPORT_FILE, json_text(document))
-    texts = [
-        *copy_texts(result, options.out or DEFAULT_OUT),
-        *_extra_texts(removal, executed=options.execute),
-    ]
-    emit(output, document, *texts, saved=saved)
-    return int(result.exit or (Exit.OK if removal is None else removal.exit))
+    with shown as progress:
+        run = migration.copy(options, delete_extra=extra, cancel=stop, progress=progress)
+        report = run.result()
+    emit(output, report.document(), *copy_texts(report, options.out or DEFAULT_OUT), saved=options.saved_in)
+    return report.exit_code
 
 
-def _extra_texts(removal: ExtraRows | None, *, executed: bool) -> Iterator[str]:
+def _extra_texts(removal: ExtraReport | None, *, executed: bool) -> Iterator[str]:
     if removal is None:
         return
     for name, count in removal.found.items():
         done = f"removed: {removal.removed.get(name, 0):,}" if executed else "to be removed with --execute"
         yield f"Extra rows of {name} in the target: {count:,}; {done}."
     yield from (f"- {reason}." for reason in removal.reasons)
-    if removal.keyless:
-        yield f"Extra rows without a usable key in the target: {removal.keyless:,}; remove them by hand."
+    if removal.without_key:
+        yield f"Extra rows without a usable key in the target: {removal.without_key:,}; remove them by hand."
     if removal.recheck is not None:
-        yield f"These rows compared again: {removal.recheck.verdict}."
+        yield f"These rows compared again: {removal.recheck}."
 
 
-def copy_texts(result: CopyResult, out: Path) -> Iterator[RenderableType]:
+def copy_texts(report: CopyReport, out: Path) -> Iterator[RenderableType]:
     """Yield what a copy did, and what to do next."""
-    rows = []
-    for entity in result.entities:
-        counts = result.totals.of(entity.name)
-        rows.append((entity.name, *(counts[name] for name in COLUMNS)))
-    columns = COLUMNS if result.executed else DRY_COLUMNS
-    if result.title:
-        yield clipped(result.title)
-    yield from warning_texts(result.warnings, result.speed_only)
-    yield table(("entity", *columns), rows)
-    yield from left_out_texts(result.left_out)
-    if result.fast_path is not None:
-        yield str(result.fast_path)
-    totals = result.totals.all()
-    if result.subset is not None:
-        yield f"Only a part was meant: {described(result.subset)}. Other rows were not copied."
-    if result.stopped:
-        yield f"Stopped: {result.stopped}. Resolve them, then run the same command again."
-    if result.failed.count:
-        yield f"Ranges that failed: {result.failed.count:,}. Run the command again to retry them."
-        yield from map(_failure, result.failed.shown[:NAMED])
-    yield from cause_texts(result.causes, REPORT_FILE)
-    if totals["conflicts"]:
-        where = _see_file(result, out / CONFLICTS)
-        yield f"Rows that the target has with different content: {totals['conflicts']:,}{where}."
-    if totals["quarantined"]:
-        where = _see_file(result, out / QUARANTINE)
-        yield f"Documents that cannot be moved: {totals['quarantined']:,}{where}."
-    yield from map(_accepted, result.accepted.reports())
-    yield from _remarks(result)
-    if not result.executed:
+    rows = [(item.entity, *(getattr(item.total, name) for name in COLUMNS)) for item in report.entities]
+    if report.title:
+        yield clipped(report.title)
+    yield from warning_texts(report.warnings, report.speed_only)
+    yield table(("entity", *(COLUMNS if report.executed else DRY_COLUMNS)), rows)
+    yield from left_out_texts(report.left_out)
+    if report.envelope.fast_path is not None:
+        yield str(report.envelope.fast_path)
+    if report.subset is not None:
+        yield f"Only a part was meant: {described(report.subset.model_dump())}. Other rows were not copied."
+    if report.stopped:
+        yield f"Stopped: {report.stopped}. Resolve them, then run the same command again."
+    if report.failed_ranges.count:
+        yield f"Ranges that failed: {report.failed_ranges.count:,}. Run the command again to retry them."
+        yield from map(_failure, report.failed_ranges.shown[:NAMED])
+    yield from cause_texts(report.causes, REPORT_FILE)
+    if report.totals.conflicts:
+        where = _see_file(report, out / CONFLICTS)
+        yield f"Rows that the target has with different content: {report.totals.conflicts:,}{where}."
+    if report.totals.quarantined:
+        where = _see_file(report, out / QUARANTINE)
+        yield f"Documents that cannot be moved: {report.totals.quarantined:,}{where}."
+    yield from map(_accepted, report.exceptions)
+    yield from _remarks(report)
+    if not report.executed:
         yield "This was a dry run; nothing was written. Add --execute to copy."
+    yield from _extra_texts(report.extra, executed=report.executed)
 
 
 def _accepted(item: ExceptionReport) -> str:
@@ -151,24 +107,24 @@ def _accepted(item: ExceptionReport) -> str:
     return clipped(f"Accepted by {item.approved_by}: {rows}, {item.kind} of {item.path}. {item.reason}")
 
 
-def _remarks(result: CopyResult) -> Iterator[str]:
+def _remarks(report: CopyReport) -> Iterator[str]:
     """Yield what does not change the exit code."""
-    if rules := counted_rules(result.rules, result.totals.rules):
+    if report.rules:
         yield "Rules of the job, with the rows that each changed:"
-        for rule in rules:
-            yield f"- {rule['kind']} {rule['path']}: {rule['rows']:,}. {rule['reason']}".rstrip()
-    if found := result.totals.equivalences:
-        kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
+        for rule in report.rules:
+            yield f"- {rule.kind} {rule.path}: {rule.rows:,}. {rule.reason}".rstrip()
+    if report.equivalences:
+        kinds = ", ".join(f"{item.name} {item.documents:,}" for item in report.equivalences)
         yield (
             f"Rows that both sides hold in a form that no copy writes, left as they are: {kinds}. With "
             "--on-conflict overwrite they get their normal form, except in append-only entities."
         )
-    if result.source_changes:
+    if report.source_changes:
         yield "The source changed during the copy:"
-        for item in result.source_changes:
-            before, after = (item[f"latest_{side}"] or "unknown" for side in ("before", "after"))
+        for item in report.source_changes:
+            before, after = (latest or "unknown" for latest in (item.latest_before, item.latest_after))
             yield (
-                f"- {item['entity']}: {item['rows_before']:,} rows before, {item['rows_after']:,} after; "
+                f"- {item.entity}: {item.rows_before:,} rows before, {item.rows_after:,} after; "
                 f"latest date {before} before, {after} after"
             )
         yield (
@@ -177,12 +133,12 @@ def _remarks(result: CopyResult) -> Iterator[str]:
         )
 
 
-def _failure(item: Mapping[str, object]) -> str:
-    return f"- {item['entity']}, range {item['range']}: {item['reason'] or 'see the log of the other worker'}"
+def _failure(item: FailedRange) -> str:
+    return f"- {item.entity}, range {item.range}: {item.reason or 'see the log of the other worker'}"
 
 
-def _see_file(result: CopyResult, path: Path) -> str:
-    return f"; see {path}" if result.executed else ""
+def _see_file(report: CopyReport, path: Path) -> str:
+    return f"; see {path}" if report.executed else ""
 
 
 NONE: Final = "none"
@@ -230,58 +186,54 @@ Document = dict[str, Any]
 STATUS_COLUMNS = ("entity", "finished", "copying", "pending", "failed", "read", "written", "quarantined")
 
 
-def plan_texts(document: Document) -> Iterator[RenderableType]:
+def plan_texts(plan: PlanReport) -> Iterator[RenderableType]:
     """Yield what a copy would do."""
     rows = [
-        (item["entity"], item["rows"], len(item["tenants"]), item["ranges"], item["rows_in_target"])
-        for item in document["entities"]
+        (item.entity, item.rows, len(item.tenants), item.ranges, item.rows_in_target)
+        for item in plan.entities
     ]
-    yield f"From {document['source']['place']}"
-    yield f"to   {document['target']['place']}"
+    yield f"From {plan.source.place}"
+    yield f"to   {plan.target.place}"
     yield table(("entity", "rows", "tenants", "ranges", "in target"), rows)
-    yield from left_out_texts(document["left_out"])
-    if document["subset"] is not None:
-        yield f"Only a part is meant: {described(document['subset'])}."
-    yield from warning_texts(document["warnings"], document["speed_only"])
-    if document["unknown"]:
+    yield from left_out_texts(plan.left_out)
+    if plan.subset is not None:
+        yield f"Only a part is meant: {described(plan.subset.model_dump())}."
+    yield from warning_texts(plan.warnings, plan.speed_only)
+    if plan.unknown:
         yield "Documents with these unknown properties go to quarantine, unless you drop the property with"
-        yield from (f"  --ignore-unknown {shlex.quote(path)}" for path in document["unknown"])
-    yield from _expected_causes(document)
-    pending = document["pending_migrations"]
-    yield f"Pending migrations of the target: {', '.join(pending) or 'none'}."
-    if document["effects"]:
+        yield from (f"  --ignore-unknown {shlex.quote(path)}" for path in plan.unknown)
+    yield from _expected_causes(plan)
+    yield f"Pending migrations of the target: {', '.join(plan.pending_migrations) or 'none'}."
+    if plan.effects:
         yield "A copy is refused until `twinstore migrate run` on the target has your consent to"
-        yield from (f"  {item['text']}: {item['option']}" for item in document["effects"])
-    estimate = document["estimate"]
-    if not document["rows"]:
+        yield from (f"  {item.text}: {item.option}" for item in plan.effects)
+    if not plan.rows:
         yield "The source has no rows to copy."
         return
     yield (
-        f"{number_of(document['rows'], 'row')}; {about(estimate['seconds'])} at "
-        f"{estimate['documents_per_second']:,} documents per second: {estimate['basis']}. A trial run into a "
-        "scratch database shows how long it takes with your target."
+        f"{number_of(plan.rows, 'row')}; {about(plan.estimate.seconds)} at "
+        f"{plan.estimate.documents_per_second:,} documents per second: {plan.estimate.basis}. A trial run "
+        "into a scratch database shows how long it takes with your target."
     )
 
 
-def _expected_causes(document: Document) -> Iterator[RenderableType]:
+def _expected_causes(plan: PlanReport) -> Iterator[RenderableType]:
     """Yield what a copy would refuse or change."""
-    causes = [
-        CauseReport.model_validate({n: v for n, v in item.items() if n in CauseReport.model_fields})
-        for item in document["causes"]
-    ]
-    bounds = [(item["low"], item["high"]) for item in document["causes"]]
-    if document["sampled"] is None:
-        yield from cause_texts(causes, "--format json")
-    elif causes:
-        read = number_of(sum(document["sampled"].values()), "document")
+    if plan.sampled is None:
+        yield from cause_texts(plan.causes, "--format json")
+    elif plan.causes:
+        read = number_of(sum(plan.sampled.values()), "document")
         yield f"In a sample of {read}; --full reads all. Between how many have a cause is 95 % sure."
-        yield from cause_texts(causes, "--format json", bounds)
+        bounds = [(item.low, item.high) for item in plan.causes]
+        yield from cause_texts(plan.causes, "--format json", bounds)
 
 
 def status_texts(document: Document) -> Iterator[RenderableType]:
     """Yield the progress of jobs."""
     if not document["jobs"]:
         yield f"No copy into {document['target']['place']} was started."
+        if not document["ledger"]:
+            yield "If release 0.1.0 copied into it, its jobs are shown after the next `copy --execute`."
     for job in document["jobs"]:
         yield f"{job['id']}: {job['state']}, generation {job['generation']}, started {job['started_at']}"
         yield f"  from {job['settings'].get('source_place') or job['settings'].get('source')}"

@@ -9,7 +9,6 @@ from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
 from shutil import get_terminal_size
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -26,6 +25,14 @@ if TYPE_CHECKING:
 # In addition to --format; the option decides the form of the result.
 OUTPUT: Final = "output"
 MIN_FRAME_WIDTH: Final = 60
+# Shown by --help-all only: what few migrations need, most of it better said in a job file.
+ADVANCED: Final = "Advanced"
+ADVANCED_OPTIONS: Final = """
+--source-config --target-config --key-from --key-to --since --until --as-of --seed --sample-size --range-size
+--max-conflicts --max-quarantine --delete-extra --start-clean --reason --approved-by --require-cutover-ready
+--require-no-exceptions --groups --benchmark --max-ratio --ignore-unknown --ignore-field --title --on-finish
+--progress --metrics-port --thorough
+"""
 
 
 class LogLevel(StrEnum):
@@ -108,6 +115,13 @@ def _store_option(context: typer.Context, param: typer.CallbackParam, value: Any
     return value
 
 
+def _show_all(context: typer.Context, value: bool) -> None:  # noqa: FBT001  # as Typer calls it
+    if value:
+        context.meta[ADVANCED] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
 # An option whose value its callback remembers.
 _common_option = partial(typer.Option, callback=_store_option, expose_value=False)
 
@@ -158,6 +172,16 @@ def options(
             help="Lines of log, progress and errors on stderr: text, or a JSON object each. Default: text.",
         ),
     ] = None,
+    help_all: Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            help="Show every option and exit.",
+            is_eager=True,
+            expose_value=False,
+            callback=_show_all,
+        ),
+    ] = False,
 ) -> None:
     """Declare the options; the callback of each keeps its value, at any position."""
 
@@ -172,7 +196,7 @@ def common_parameters(*, shown: bool = False) -> tuple[Any, ...]:
     single.command()(options)
     made: list[Any] = [item for item in typer.main.get_command(single).params if item.name != "help"]
     for item in made:
-        item.hidden = not shown
+        item.hidden = not shown or item.name == "help_all"
     return tuple(made)
 
 
@@ -202,6 +226,10 @@ class LeafCommand(TyperCommand):
 
     def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
         super().__init__(*given, **named)
+        # Typer's copy of click, whose classes have these attributes, is private.
+        self._advanced: list[Any] = [item for item in self.params if item.opts[0] in ADVANCED_OPTIONS.split()]
+        for item in self._advanced:
+            item.rich_help_panel = ADVANCED
         self.params.extend(common_parameters())
 
     @override
@@ -212,9 +240,11 @@ class LeafCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if is_narrow_terminal():
             self.rich_markup_mode = None
-        shown = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
+        for item in self._advanced:
+            item.hidden = ADVANCED not in ctx.meta
         # Each is a paragraph, or it would be run into the one before it.
-        self.epilog = "\n\n".join((f"Example{'s' if len(shown) > 1 else ''}:", *shown)) if shown else None
+        more = [f"More options: {ctx.command_path} --help-all"] if self._advanced else []
+        self.epilog = "\n\n".join(("Examples:", *examples(ctx.command_path.partition(" ")[2]), *more))
         super().format_help(ctx, formatter)
 
     @override
@@ -226,68 +256,65 @@ class LeafCommand(TyperCommand):
         return context
 
 
-# What to type: examples of each command, for its help and its section in the documentation.
+# What to type, for the help of each command and its section in the documentation.
+EXAMPLES: Final = """
+backfill plan --from Mongo --to Postgres
+backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module library
+backfill copy --from Mongo --to Postgres
+backfill copy --from Mongo --to Postgres --max-rate 500 --execute
+backfill --job-file migration.toml copy --execute
+backfill verify --from Mongo --to Postgres --out report
+backfill verify --from Mongo --to Postgres --mode sample --format json
+backfill diff --from Mongo --to Postgres --entity runs --key run-7
+backfill recheck --from Mongo --to Postgres --in report
+backfill repair --from Mongo --to Postgres --in report
+backfill repair --from Mongo --to Postgres --in report --execute
+backfill quarantine list --to Postgres
+backfill quarantine show --to Postgres --entity runs --key run-7
+backfill quarantine export --to Postgres --out held
+backfill quarantine retry --from Mongo --to Postgres --execute
+backfill status --to Postgres
+backfill status --to Postgres --watch
+backfill report --in report --format markdown
+backfill selftest --from Mongo --to Postgres --sample 20
+backfill pause --to Postgres
+backfill resume --to Postgres
+backfill rate 200 --to Postgres
+backfill rate none --to Postgres
+migrate status
+migrate plan --backend Postgres
+migrate run
+migrate run --backend Mongo --accept-ttl runs=500
+migrate verify
+migrate revert 016_add_list_indexes.sql
+migrate export --backend Postgres
+config show
+config show --config staging.json
+config check
+backends
+doctor
+smoke
+smoke --backend Postgres --timeout 30
+purge
+purge --tenant acme --execute
+demo
+up
+up --only postgres --data-dir /tmp/trial
+down
+dev new module notes --entity note
+dev migration library
+dev schema library
+dev aio library
+dev sql
+"""
+JOB_FILE_OF_EXAMPLES: Final = " --job-file migration.toml"
 
 
-_FROM_TO: Final = "--from Mongo --to Postgres"
-EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "backfill plan": (f"twinstore backfill plan {_FROM_TO}",),
-        "backfill copy": (
-            f"twinstore backfill copy {_FROM_TO}",
-            f"twinstore backfill copy {_FROM_TO} --max-rate 500 --execute",
-            "twinstore backfill --job-file migration.toml copy --execute",
-        ),
-        "backfill verify": (
-            f"twinstore backfill verify {_FROM_TO} --out report",
-            f"twinstore backfill verify {_FROM_TO} --mode sample --format json",
-        ),
-        "backfill diff": (f"twinstore backfill diff {_FROM_TO} --entity runs --key run-7 --show-values",),
-        "backfill recheck": (f"twinstore backfill recheck {_FROM_TO} --in report",),
-        "backfill repair": (
-            f"twinstore backfill repair {_FROM_TO} --in report",
-            f"twinstore backfill repair {_FROM_TO} --in report --execute",
-        ),
-        "backfill quarantine list": ("twinstore backfill quarantine list --to Postgres",),
-        "backfill quarantine show": (
-            "twinstore backfill quarantine show --to Postgres --entity runs --key run-7",
-        ),
-        "backfill quarantine export": ("twinstore backfill quarantine export --to Postgres --out held",),
-        "backfill quarantine retry": (f"twinstore backfill quarantine retry {_FROM_TO} --execute",),
-        "backfill status": ("twinstore backfill status --to Postgres",),
-        "backfill report": ("twinstore backfill report --in report --format markdown",),
-        "backfill selftest": (f"twinstore backfill selftest {_FROM_TO} --sample 20",),
-        "backfill pause": ("twinstore backfill pause --to Postgres",),
-        "backfill resume": ("twinstore backfill resume --to Postgres",),
-        "backfill rate": (
-            "twinstore backfill rate 200 --to Postgres",
-            "twinstore backfill rate none --to Postgres",
-        ),
-        "migrate status": ("twinstore migrate status",),
-        "migrate plan": ("twinstore migrate plan --backend Postgres",),
-        "migrate run": (
-            "twinstore migrate run",
-            "twinstore migrate run --backend Mongo --accept-ttl runs=500",
-        ),
-        "migrate verify": ("twinstore migrate verify",),
-        "migrate revert": ("twinstore migrate revert 016_add_list_indexes.sql",),
-        "migrate export": ("twinstore migrate export --backend Postgres",),
-        "config show": ("twinstore config show", "twinstore --config staging.json config show"),
-        "config check": ("twinstore config check",),
-        "backends": ("twinstore backends",),
-        "doctor": ("twinstore doctor", "twinstore doctor --format json"),
-        "smoke": ("twinstore smoke", "twinstore smoke --backend Postgres --timeout 30"),
-        "purge": ("twinstore purge", "twinstore purge --tenant acme --execute"),
-        "demo": ("twinstore demo",),
-        "up": ("twinstore up", "twinstore up --only postgres --data-dir /tmp/trial"),
-        "down": ("twinstore down",),
-        "dev new": ("twinstore dev new module notes --entity note",),
-        "dev migration": ("twinstore dev migration library",),
-        "dev schema": ("twinstore dev schema library",),
-        "dev aio": ("twinstore dev aio library",),
-        "dev sql": ("twinstore dev sql",),
-    }
-)
+def examples(command: str) -> list[str]:
+    """Return what to type for a command, such as ``migrate run``."""
+    lines = (line for line in EXAMPLES.splitlines() if line)
+    found = (line for line in lines if f"{line.replace(JOB_FILE_OF_EXAMPLES, '')} ".startswith(f"{command} "))
+    return [f"twinstore {line}" for line in found]
 
 
 def register_secrets(settings: Settings) -> Settings:

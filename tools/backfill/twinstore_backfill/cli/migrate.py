@@ -42,9 +42,7 @@ class RunnableCategory(StrEnum):
 
 RunCategory = Annotated[
     RunnableCategory,
-    typer.Option(
-        "--category", help="release: after the schema, also the steps that only an operator asks for."
-    ),
+    typer.Option("--category", help="release: also the steps for operators."),
 ]
 SqlOption = Annotated[
     bool,
@@ -56,7 +54,7 @@ AcceptTtl = Annotated[
     typer.Option(
         "--accept-ttl",
         metavar="NAME=ROWS",
-        help="Allow the server to remove this many rows of this collection at once; repeatable.",
+        help="Accept that the server removes so many rows.",
     ),
 ]
 AcceptValidator = Annotated[
@@ -64,7 +62,7 @@ AcceptValidator = Annotated[
     typer.Option(
         "--accept-validator",
         metavar="NAME[=ROWS]",
-        help="Allow the server to refuse the next write of this many rows of this collection; repeatable.",
+        help="Accept that the server refuses the next write of rows.",
     ),
 ]
 AcceptDrop = Annotated[
@@ -83,7 +81,7 @@ AcceptRls = Annotated[
     typer.Option(
         "--accept-rls",
         metavar="NAME[=ROWS]",
-        help="Allow this many rows of this table to be hidden from clients that set no tenant; repeatable.",
+        help="Accept that the server hides rows from clients without a tenant.",
     ),
 ]
 

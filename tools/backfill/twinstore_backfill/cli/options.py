@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
-from twinstore.errors import ValidationError
+from twinstore.errors import ConfigurationError, ValidationError
 from twinstore_backfill.cli.invocation import CommonOptions, common
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from twinstore.config import Settings
     from twinstore_backfill.ignored import IgnoredPath
+    from twinstore_backfill.migration import Migration
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.stores import Store
@@ -80,19 +81,35 @@ ModuleName = Annotated[
     str | None,
     typer.Option(
         "--module",
-        help="Module. Default: the only one that the settings name.",
+        metavar="NAME",
+        help="Default: the only one in settings.",
         autocompletion=modules,
     ),
 ]
 Backend = Annotated[
     str | None,
-    typer.Option("--backend", help="Override the driver that the settings name.", autocompletion=drivers),
+    typer.Option(
+        "--backend", metavar="DRIVER", help="Instead of that in the settings.", autocompletion=drivers
+    ),
 ]
 FromBackend = Annotated[
-    str, typer.Option("--from", help="Driver of the source, for example Mongo.", autocompletion=drivers)
+    str | None,
+    typer.Option("--from", metavar="DRIVER", help="Source, such as Mongo.", autocompletion=drivers),
 ]
 ToBackend = Annotated[
-    str, typer.Option("--to", help="Driver of the target, for example Postgres.", autocompletion=drivers)
+    str | None,
+    typer.Option("--to", metavar="DRIVER", help="Target, such as Postgres.", autocompletion=drivers),
+]
+# One that holds a password is refused, because every user of the machine can list the arguments of a process.
+FromUrl = Annotated[
+    str | None, typer.Option("--from-url", metavar="URL", help="Or its URL, env:NAME or file:PATH.")
+]
+ToUrl = Annotated[
+    str | None, typer.Option("--to-url", metavar="URL", help="Or its URL, env:NAME or file:PATH.")
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="URL of the server, or env:NAME or file:PATH."),
 ]
 SourceConfig = Annotated[
     Path | None, typer.Option("--source-config", help="Settings file of the source, instead of --config.")
@@ -102,7 +119,7 @@ TargetConfig = Annotated[
 ]
 OnlyEntities = Annotated[
     list[str] | None,
-    typer.Option("--entity", help="Only this entity; repeatable.", autocompletion=entities),
+    typer.Option("--entity", metavar="NAME", help="Only this entity; repeatable.", autocompletion=entities),
 ]
 OnlyTenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable.")]
 AsOf = Annotated[
@@ -123,6 +140,7 @@ IgnoreUnknown = Annotated[
         "repeatable. Without a reason in a job file the proof stays open.",
     ),
 ]
+Execute = Annotated[bool, typer.Option("--execute", help="Write. Default: a dry run.")]
 Title = Annotated[
     str, typer.Option("--title", help="Name of the migration, the first words of every report for people.")
 ]
@@ -142,21 +160,6 @@ def rules_option(context: typer.Context, texts: Sequence[str] | None) -> JobRule
     from twinstore_backfill.rules.reading import with_options
 
     return with_options(common(context).rules, texts or ())
-
-
-def refuse_reverse(rules: JobRules, what: str, instead: str) -> None:
-    """Refuse what cannot be done backwards.
-
-    Raises:
-        ValidationError: the job file has ``reverse = true``.
-    """
-    if rules.reverse:
-        raise ValidationError(f"{what} is not possible with reverse = true in the job file; {instead}.")
-
-
-def side_settings(options: CommonOptions, file: Path | None) -> Settings:
-    """Return the settings of one side: its own file, or those of the command."""
-    return options.settings(file)
 
 
 def instant_option(text: str | None, name: str) -> datetime | None:
@@ -233,21 +236,89 @@ Until = Annotated[
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where one store is, as options say it.
+
+    Attributes:
+        common: the options that every command takes.
+        option: the one that names the driver, for messages.
+        driver, url, file: what was given.
+    """
+
+    common: CommonOptions
+    option: str
+    driver: str | None
+    url: str | None
+    file: Path | None = None
+
+    def settings(self) -> Settings:
+        """Return what the settings of this side say, without its URL."""
+        return self.common.settings(self.file)
+
+    def resolved(self, module: str) -> tuple[str, Settings]:
+        """Return the driver and the settings to open a module with.
+
+        Raises:
+            ConfigurationError: the URL holds a password, or has not the scheme of a driver.
+            ValidationError: driver and URL contradict each other.
+        """
+        settings = self.settings()
+        if self.url is None:
+            return self.driver or settings.backend_name(module), settings
+        from twinstore_backfill.stores import url_settings
+
+        name, settings = url_settings(_without_password(self.url), module, settings)
+        if self.driver is not None and self.driver.casefold() != name.casefold():
+            raise ValidationError(f"{self.option} {self.driver} contradicts the URL, which is of {name}.")
+        return name, settings
+
+    @contextmanager
+    def opened(self, module: str, *, read_only: bool = False) -> Iterator[Store]:
+        """Open the module there."""
+        from twinstore_backfill.stores import open_store
+
+        driver, settings = self.resolved(module)
+        with open_store(module, driver, settings, read_only=read_only) as store:
+            yield store
+
+
+def _without_password(url: str) -> str:
+    """Return a URL that anybody may see.
+
+    Raises:
+        ConfigurationError: it holds a secret.
+    """
+    from twinstore.runtime.secrets import mask_secret_url
+
+    if mask_secret_url(url) != url:
+        raise ConfigurationError(
+            "The URL holds a password, and every user of this machine can see the arguments of a process; "
+            "give env:NAME or file:PATH of a variable or a file that holds the URL."
+        )
+    return url
+
+
+@dataclass(frozen=True)
 class OneStore:
     """The store of a command that works on one."""
 
     context: typer.Context
     module: ModuleName = None
     backend: Backend = None
+    url: Url = None
+
+    def resolved(self) -> tuple[str, Place]:
+        """Return the module, and where it is: where the options say, or else the settings."""
+        from twinstore_backfill.stores import resolve_module
+
+        place = Place(common(self.context), "--backend", self.backend, self.url)
+        return resolve_module(self.module, place.settings()), place
 
     @contextmanager
     def opened(self) -> Iterator[Store]:
-        """Open the module on the named driver, or on the one of the settings."""
-        from twinstore_backfill.stores import open_store, resolve_module
-
-        settings = common(self.context).settings()
-        name = resolve_module(self.module, settings)
-        with open_store(name, self.backend or settings.backend_name(name), settings) as store:
+        """Open the module."""
+        name, place = self.resolved()
+        with place.opened(name) as store:
             yield store
 
 
@@ -256,18 +327,28 @@ class TargetSide:
     """The target of copies, for commands that read their ledger."""
 
     context: typer.Context
-    target: ToBackend
+    target: ToBackend = None
+    to_url: ToUrl = None
     module: ModuleName = None
     target_config: TargetConfig = None
+
+    def __post_init__(self) -> None:
+        """Refuse a side that nothing names."""
+        _require(self.context, "--to", self.target, self.to_url)
 
     @contextmanager
     def opened(self) -> Iterator[Store]:
         """Open it."""
-        from twinstore_backfill.stores import open_store, resolve_module
+        from twinstore_backfill.stores import resolve_module
 
-        settings = side_settings(common(self.context), self.target_config)
-        with open_store(resolve_module(self.module, settings), self.target, settings) as store:
+        place = Place(common(self.context), "--to", self.target, self.to_url, self.target_config)
+        with place.opened(resolve_module(self.module, place.settings())) as store:
             yield store
+
+
+def _require(context: typer.Context, option: str, driver: str | None, url: str | None) -> None:
+    if driver is None and url is None:
+        context.fail(f"Missing option '{option}' or '{option}-url'")
 
 
 @dataclass(frozen=True)
@@ -275,11 +356,18 @@ class Sides:
     """Source and target of a command."""
 
     context: typer.Context
-    source: FromBackend
-    target: ToBackend
+    source: FromBackend = None
+    from_url: FromUrl = None
+    target: ToBackend = None
+    to_url: ToUrl = None
     module: ModuleName = None
     source_config: SourceConfig = None
     target_config: TargetConfig = None
+
+    def __post_init__(self) -> None:
+        """Refuse a side that nothing names."""
+        _require(self.context, "--from", self.source, self.from_url)
+        _require(self.context, "--to", self.target, self.to_url)
 
     @property
     def common(self) -> CommonOptions:
@@ -287,32 +375,25 @@ class Sides:
         return common(self.context)
 
     @property
-    def name(self) -> str:
-        """The module: the given one, or the only one that the settings of both sides name."""
-        return self.module_of(self.source_config, self.target_config)
+    def left(self) -> Place:
+        """Where the source is."""
+        return Place(self.common, "--from", self.source, self.from_url, self.source_config)
 
-    def module_of(self, *files: Path | None) -> str:
-        """Return the module: the given one, or the only one that some settings files name."""
-        from twinstore_backfill.stores import module_argument, resolve_module
+    @property
+    def right(self) -> Place:
+        """Where the target is."""
+        return Place(self.common, "--to", self.target, self.to_url, self.target_config)
 
-        if self.module is not None:
-            return module_argument(self.module)
-        return resolve_module(None, *(side_settings(self.common, file) for file in files))
+    def migration(self, rules: JobRules, title: str = "", *, with_source: bool = True) -> Migration:
+        """Return what the command works on; without its source not even the settings of that are read."""
+        from twinstore_backfill.migration import Migration, Side
+        from twinstore_backfill.stores import resolve_module
 
-    @contextmanager
-    def opened(self, module: str) -> Iterator[tuple[Store, Store]]:
-        """Open both sides. The source is only read, so a user with no other right is enough."""
-        from twinstore_backfill.stores import open_store, preflight
-
-        left = side_settings(self.common, self.source_config)
-        right = side_settings(self.common, self.target_config)
-        with (
-            open_store(module, self.source, left, read_only=True) as first,
-            open_store(module, self.target, right) as second,
-        ):
-            # Before anything is read: a copy of hours must not end in a store that takes none.
-            preflight(lambda: second.storage.capabilities.require("bulk_target"))
-            yield first, second
+        places = [*([self.left] if with_source else []), self.right]
+        name = resolve_module(self.module, *(place.settings() for place in places if self.module is None))
+        sides = [Side(*place.resolved(name)) for place in places]
+        source = sides[0] if with_source else Side(self.source or self.left.resolved(name)[0])
+        return Migration(source, sides[-1], name, rules, title=title, settings=self.common.settings())
 
 
 @dataclass(frozen=True)
@@ -372,51 +453,6 @@ MetricsPort = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressOutput:
-    """How a command reports its progress: under its name, in a form, and to clients at an address."""
-
-    command: str
-    form: ProgressForm = ProgressForm.BAR
-    address: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse an invalid address, before any store is opened."""
-        if self.address is not None:
-            _host_and_port(self.address)
-
-    @contextmanager
-    def progress(self) -> Iterator[Progress]:
-        """Yield the object that reports the progress.
-
-        Raises:
-            ConfigurationError: the address cannot be listened on, or the library for it is missing.
-        """
-        from twinstore_backfill.progress.record import (
-            CombinedProgress,
-            JsonProgress,
-            RecordedProgress,
-            SilentProgress,
-            progress_on,
-        )
-
-        with ExitStack() as stack:
-            shown: Progress = SilentProgress()
-            if self.form is ProgressForm.JSON:
-                shown = JsonProgress(sys.stderr, self.command)
-            if self.address is not None:
-                from twinstore_backfill.progress.prometheus import ProgressCollector, serve_metrics
-
-                recorded = shown if isinstance(shown, RecordedProgress) else RecordedProgress()
-                collector = ProgressCollector(self.command, recorded)
-                stack.enter_context(serve_metrics(*_host_and_port(self.address), collector))
-                shown = recorded
-            if self.form is ProgressForm.BAR:
-                bar = stack.enter_context(progress_on())
-                shown = bar if isinstance(shown, SilentProgress) else CombinedProgress(bar, shown)
-            yield shown
-
-
 @dataclass(frozen=True)
 class OutputOptions:
     """The last options of a command that shows its progress."""
@@ -425,9 +461,41 @@ class OutputOptions:
     metrics_port: MetricsPort = None
     output: OutputFormat = Format.TEXT
 
-    def progress_output(self, command: str) -> ProgressOutput:
-        """Return what shows the progress of a command."""
-        return ProgressOutput(command, self.progress_form, self.metrics_port)
+    def __post_init__(self) -> None:
+        """Refuse an invalid address, before any store is opened."""
+        if self.metrics_port is not None:
+            _host_and_port(self.metrics_port)
+
+    @contextmanager
+    def progress(self, command: str) -> Iterator[Progress]:
+        """Yield the object that reports the progress of a command, in a form and to clients at an address.
+
+        Raises:
+            ConfigurationError: the address cannot be listened on, or the library for it is missing.
+        """
+        from twinstore_backfill.progress.bars import progress_on
+        from twinstore_backfill.progress.record import (
+            CombinedProgress,
+            JsonProgress,
+            RecordedProgress,
+            SilentProgress,
+        )
+
+        with ExitStack() as stack:
+            shown: Progress = SilentProgress()
+            if self.progress_form is ProgressForm.JSON:
+                shown = JsonProgress(sys.stderr, command)
+            if self.metrics_port is not None:
+                from twinstore_backfill.progress.prometheus import ProgressCollector, serve_metrics
+
+                recorded = shown if isinstance(shown, RecordedProgress) else RecordedProgress()
+                collector = ProgressCollector(command, recorded)
+                stack.enter_context(serve_metrics(*_host_and_port(self.metrics_port), collector))
+                shown = recorded
+            if self.progress_form is ProgressForm.BAR:
+                bar = stack.enter_context(progress_on())
+                shown = bar if isinstance(shown, SilentProgress) else CombinedProgress(bar, shown)
+            yield shown
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -22,11 +22,10 @@ from twinstore_backfill.report.texts import between, folded_warnings, key_text, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
     from rich.console import ConsoleOptions, RenderableType
 
-    from twinstore_backfill.report.model import CauseReport
+    from twinstore_backfill.report.model import CauseReport, LeftOut
 
 # Into a file or a pipe rich would assume 80 columns and fold keys, which would break a search for them.
 NO_WRAP_WIDTH = 100_000
@@ -55,6 +54,11 @@ def emit(output: Format, document: object, *texts: RenderableType, saved: Path |
         if saved is None:
             raise
         warn(f"{error.message} It is in {saved}.")
+
+
+def emit_lines(lines: Iterable[str]) -> None:
+    """Print lines now."""
+    emit_text("".join(f"{visible_lines(line)}\n" for line in lines))
 
 
 def _rendered(texts: Iterable[RenderableType]) -> str:
@@ -109,11 +113,11 @@ def cause_texts(
         yield f"… and {number_of(len(causes) - MOST_CAUSES, 'cause')} more: see {file}."
 
 
-def left_out_texts(left_out: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def left_out_texts(left_out: Iterable[LeftOut]) -> Iterator[str]:
     """Say of each entity that no copy brings over how many rows it has."""
     for item in left_out:
-        source, target = (sum(item[side].values()) for side in ("source", "target"))
-        yield f"{item['entity']}: skipped; {number_of(source, 'row')} in source, {target:,} in target."
+        source, target = sum(item.source.values()), sum(item.target.values())
+        yield f"{item.entity}: skipped; {number_of(source, 'row')} in source, {target:,} in target."
 
 
 TONES: Final[Mapping[str, str]] = {

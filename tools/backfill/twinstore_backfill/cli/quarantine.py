@@ -14,6 +14,7 @@ from twinstore_backfill.cli.copy import CopyOut
 from twinstore_backfill.cli.invocation import CommandGroup
 from twinstore_backfill.cli.options import (
     AsOf,
+    Execute,
     Format,
     IgnoreUnknown,
     OnlyEntities,
@@ -175,35 +176,34 @@ def retry(
     as_of: AsOf = None,
     ignore_unknown: IgnoreUnknown = None,
     out: CopyOut = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,
+    execute: Execute = False,
     shown: OutputOptions,
 ) -> None:
     """Copy the ranges with quarantined documents again, after these were repaired at the source.
 
     Give the same options as for the copy, such as --entity and --as-of: they are part of the job.
     """
-    from twinstore_backfill.cli.copying import copy_and_report, copy_directory
-    from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.cli.copying import run_and_show
+    from twinstore_backfill.copy.options import DEFAULT_OUT, CopyOptions
+    from twinstore_backfill.migration import copy_directory
 
     # The report of an earlier copy stays where nothing is copied.
-    with copy_directory(out if execute else None, execute=execute), stop_on_signals() as stop:
-        name = sides.name
+    with copy_directory((out or DEFAULT_OUT) if execute else None), stop_on_signals() as stop:
+        migration = sides.migration(rules_option(sides.context, ignore_unknown))
         options = CopyOptions(
             entities=rows.entity or (),
             tenants=rows.tenant or (),
             as_of=instant_option(as_of, "--as-of"),
             execute=True,
             out=out,
-            rules=rules_option(sides.context, ignore_unknown),
+            rules=migration.rules,
             subset=rows.subset,
             retry_quarantine=True,
         )
-        progress_output = shown.progress_output("quarantine retry")
-        pair = sides.opened(name)
         code = (
-            copy_and_report(pair, options, shown.output, stop, progress_output)
+            run_and_show(migration, options, shown.output, stop, shown.progress("quarantine retry"))
             if execute
-            else _report_pending(pair, options, shown.output)
+            else _report_pending(migration.opened(), options, shown.output)
         )
     raise typer.Exit(code)
 

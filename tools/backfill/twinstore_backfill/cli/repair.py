@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from twinstore_backfill.cli.invocation import common
 from twinstore_backfill.cli.options import (
     AsOf,
-    Backend,
+    Execute,
     Format,
     Ignored,
-    ModuleName,
+    OneStore,
     OnFinish,
     OnlyEntities,
     OutputFormat,
     OutputOptions,
     Sides,
     instant_option,
-    refuse_reverse,
 )
 from twinstore_backfill.cli.output import emit, table
-from twinstore_backfill.outcome import Exit, on_finish
+from twinstore_backfill.outcome import on_finish
 from twinstore_backfill.process.stopping import stop_on_signals
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from twinstore.catalog.entity import Entity
-    from twinstore_backfill.repair.engine import RepairResult, ReportedRows
-    from twinstore_backfill.report.model import ParityReport
+    from twinstore_backfill.repair.engine import RepairReport
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import VerifyOptions
 
@@ -44,7 +43,6 @@ ReportOut = Annotated[Path | None, typer.Option("--out", help="Directory for the
 DeleteExtra = Annotated[
     bool, typer.Option("--delete-extra", help="Also remove the rows that the source does not have.")
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")]
 
 
 @dataclass(frozen=True)
@@ -56,24 +54,13 @@ class DifferencesOptions:
     as_of: AsOf = None
     out: ReportOut = None
 
-    def directory_to_clear(self) -> Path | None:
-        """Return the directory of the report, ``None`` if it holds the list that is read first.
 
-        The list that a retry needs must not be lost because a server is down.
-        """
-        folder = self.given if self.given.is_dir() else self.given.parent
-        return None if self.out is not None and self.out.resolve() == folder.resolve() else self.out
-
-
-def _options(module: str, sides: Sides, differences: DifferencesOptions, ignored: Ignored) -> VerifyOptions:
-    from twinstore_backfill.cli.verifying import switch_of
+def _options(sides: Sides, differences: DifferencesOptions, ignored: Ignored) -> VerifyOptions:
     from twinstore_backfill.verify.options import VerifyOptions
 
     return VerifyOptions(
         entities=differences.entity or (),
         as_of=instant_option(differences.as_of, "--as-of"),
-        switch=switch_of(sides.common.settings(), module),
-        rules=ignored.rules(sides.context),
         ignored_fields=ignored.fields(sides.context),
     )
 
@@ -86,28 +73,23 @@ def recheck(
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
-    """Compare only the rows that a verification reported. Proves nothing about other rows."""
-    from twinstore_backfill.cli.verifying import conclude
-    from twinstore_backfill.repair.engine import read_reported_rows, require_same_stores
-    from twinstore_backfill.report.writing import report_directory, reports_in
-    from twinstore_backfill.stores import select_entities
-    from twinstore_backfill.verify.engine import run_verify
+    """Compare only the rows that a verification reported.
 
-    with report_directory(differences.directory_to_clear()), stop_on_signals() as stop:
-        on_finish(finish, differences.out)
-        name = sides.name
-        options = _options(name, sides, differences, ignored)
-        progress_output = shown.progress_output("recheck")
-        with (
-            sides.opened(name) as (left, right),
-            progress_output.progress() as progress,
-            # Read before the reports of this run take its place.
-            read_reported_rows(differences.given, select_entities(left.bulk, ())) as rows,
-        ):
-            require_same_stores(differences.given, left, right)
-            with reports_in(differences.out) as write:
-                report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
-        conclude(report, differences.out, shown.output)
+    Proves nothing about other rows.
+    """
+    from twinstore_backfill.cli.verifying import show
+    from twinstore_backfill.migration import directory_to_clear
+    from twinstore_backfill.report.writing import report_directory
+
+    given, out = differences.given, differences.out
+    with report_directory(directory_to_clear(out, given)), stop_on_signals() as stop:
+        on_finish(finish, out)
+        migration = sides.migration(ignored.rules(sides.context))
+        options = _options(sides, differences, ignored)
+        with shown.progress("recheck") as progress:
+            run = migration.verify(options, out=out, differences=given, cancel=stop, progress=progress)
+            report = run.result()
+        show(report, out, shown.output)
     raise typer.Exit(report.exit_code)
 
 
@@ -125,76 +107,51 @@ def repair(
 
     Rows that only the target has are removed with --delete-extra. Without --execute nothing is written.
     """
-    from twinstore_backfill.ignored import check_ignored_fields
-    from twinstore_backfill.repair.engine import Repair, read_reported_rows, require_same_stores
-    from twinstore_backfill.report.writing import report_directory, reports_in
-    from twinstore_backfill.retention import resolve_as_of
-    from twinstore_backfill.rules import job_rules
-    from twinstore_backfill.stores import prepare_target, refuse_same_store, select_entities
-    from twinstore_backfill.verify.engine import run_verify
+    from twinstore_backfill.migration import directory_to_clear
+    from twinstore_backfill.report.writing import report_directory
 
-    with report_directory(differences.directory_to_clear() if execute else None), stop_on_signals() as stop:
-        on_finish(finish, differences.out)
-        name = sides.name
-        options = _options(name, sides, differences, ignored)
-        refuse_reverse(options.rules, "A repair", "copy again with --on-conflict overwrite")
-        progress_output = shown.progress_output("repair")
-        with sides.opened(name) as (left, right), progress_output.progress() as progress:
-            entities = select_entities(left.bulk, options.entities)
-            refuse_same_store(left.bulk, right.bulk)
-            rules = job_rules(options.rules, left)
-            check_ignored_fields(options.ignored_fields, left.bulk.entities())
-            with read_reported_rows(differences.given, select_entities(left.bulk, ())) as rows:
-                require_same_stores(differences.given, left, right)
-                if not execute:
-                    code = _report_dry_run(rows, entities, shown.output, delete_extra=delete_extra)
-                else:
-                    prepare_target(right)
-                    instant = resolve_as_of(left.bulk, options.as_of)
-                    done = Repair(left, right, instant, stop, rules).run(entities, rows, remove=delete_extra)
-                    with reports_in(differences.out) as write:
-                        report = run_verify(left, right, replace(options, only=rows), progress, stop, write)
-                    code = _report_repair(done, report, differences.out, shown.output)
-    raise typer.Exit(code)
+    given, out = differences.given, differences.out
+    with (
+        report_directory(directory_to_clear(out, given) if execute else None),
+        stop_on_signals() as stop,
+    ):
+        on_finish(finish, out)
+        migration = sides.migration(ignored.rules(sides.context))
+        options = _options(sides, differences, ignored)
+        with shown.progress("repair") as progress:
+            report = migration.repair(
+                given,
+                options,
+                execute=execute,
+                delete_extra=delete_extra,
+                out=out,
+                cancel=stop,
+                progress=progress,
+            ).result()
+        emit(shown.output, report.document(), *_repair_texts(report, out), saved=out if execute else None)
+    raise typer.Exit(report.exit_code)
 
 
-def _report_repair(done: RepairResult, report: ParityReport, out: Path | None, output: Format) -> int:
+def _repair_texts(report: RepairReport, out: Path | None) -> Iterator[RenderableType]:
     from twinstore_backfill.cli.verifying import report_texts
-    from twinstore_backfill.report.writing import write_reports
 
-    if out is not None:
-        write_reports(report, out)
-    document = {"repaired": done.document(), "recheck": report.model_dump(mode="json")}
-    emit(output, document, *_done_texts(done), *report_texts(report, out), saved=out)
-    return report.exit_code
-
-
-def _report_dry_run(
-    rows: ReportedRows, entities: Sequence[Entity], output: Format, *, delete_extra: bool
-) -> int:
-    """Say what would be done; anything to do is pending work."""
-    names = [entity.name for entity in entities]
-    counts = {
-        "copy": {name: rows.to_copy[name] for name in names if rows.to_copy[name]},
-        "remove": {name: rows.to_remove[name] for name in names if rows.to_remove[name]},
-        "without_key": {name: rows.keyless[name] for name in names if rows.keyless[name]},
-    }
-    emit(output, {**counts, "delete_extra": delete_extra}, *_dry_texts(counts, delete_extra=delete_extra))
-    return Exit.DIFFERENT if any(counts.values()) else Exit.OK
+    if report.recheck is None:
+        yield from _dry_texts(report)
+        return
+    for word, found in report.repaired.items():
+        if count := sum(found.values()):
+            yield f"{word}: {count:,}"
+    yield from (f"- {reason}" for reason in report.reasons)
+    yield from report_texts(report.recheck, out)
 
 
-def _dry_texts(counts: Mapping[str, Mapping[str, int]], *, delete_extra: bool) -> Iterator[str]:
-    condition = "" if delete_extra else ", with --delete-extra only"
-    yield from (f"{name}: {count:,} to copy again." for name, count in counts["copy"].items())
-    yield from (f"{name}: {count:,} to remove{condition}." for name, count in counts["remove"].items())
-    for name, count in counts["without_key"].items():
+def _dry_texts(report: RepairReport) -> Iterator[str]:
+    condition = "" if report.delete_extra else ", with --delete-extra only"
+    yield from (f"{name}: {count:,} to copy again." for name, count in report.to_copy.items())
+    yield from (f"{name}: {count:,} to remove{condition}." for name, count in report.to_remove.items())
+    for name, count in report.without_key.items():
         yield f"{name}: {count:,} without a usable key, which cannot be found again; repair them by hand."
     yield "This was a dry run; nothing was written. Add --execute to repair."
-
-
-def _done_texts(done: RepairResult) -> Iterator[str]:
-    yield from (f"{word}: {count.total():,}" for word, count in done.counts().items() if count.total())
-    yield from (f"- {reason}" for reason in done.reasons)
 
 
 # Each batch is a separate transaction, so that writers of the service wait for one batch at most.
@@ -203,8 +160,7 @@ BATCH: Final = 1000
 
 def purge(
     *,
-    context: typer.Context,
-    module: ModuleName = None,
+    one: OneStore,
     before: Annotated[
         str | None,
         typer.Option(
@@ -212,19 +168,16 @@ def purge(
         ),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")] = None,
-    backend: Backend = None,
     execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
+    """Remove by hand what has outlived its retention, such as finished runs."""
     from twinstore.access.scope import tenant_argument
-    from twinstore_backfill.stores import open_store, preflight, resolve_module
+    from twinstore_backfill.stores import preflight
 
-    settings = common(context).settings()
     limit = instant_option(before, "--before")
     wanted = tenant_argument(tenant) if tenant is not None else None
-    name = resolve_module(module, settings)
-    with open_store(name, backend or settings.backend_name(name), settings) as store:
+    with one.opened() as store:
         preflight(store.storage.check_ready)
         found = [_purge(store, entity, limit, wanted, execute=execute) for entity in _entities(store)]
     verb = "removed" if execute else "would be removed"

@@ -17,7 +17,6 @@ from twinstore_backfill.cli.options import (
     OutputOptions,
     Sides,
     rules_option,
-    side_settings,
 )
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.process.files import json_text, wrap_write_errors, write_atomic
@@ -62,7 +61,8 @@ def selftest(
     ] = None,
     shown: OutputOptions,
 ) -> None:
-    """Corrupt a copy of a sample in every known way, and count which corruptions the verification finds."""
+    """Corrupt a sample in every known way, and count what verify finds."""
+    from twinstore.config import load_settings
     from twinstore_backfill.report.failures import report_failures
     from twinstore_backfill.selftest.engine import SelftestOptions, check_drivers, open_scratch, run_selftest
     from twinstore_backfill.selftest.report import document_of, markdown
@@ -70,27 +70,26 @@ def selftest(
 
     # From here on, so that the files of --out agree with the exit code at every moment.
     with report_failures(out, FILES, _failure_file), stop_on_signals() as stop:
-        name = sides.name
+        migration = sides.migration(rules_option(sides.context, ignore_unknown))
+        name = migration.module
         options = SelftestOptions(
             sample=sample,
             seed=seed,
             thorough=thorough,
             entities=tuple(entities or ()),
-            rules=rules_option(sides.context, ignore_unknown),
+            rules=migration.rules,
         )
-        check_drivers(name, (sides.source, sides.target))
-        progress_output = shown.progress_output("selftest")
-        origin = open_store(
-            name, sides.source, side_settings(sides.common, sides.source_config), read_only=True
-        )
+        source, target = migration.source, migration.target
+        check_drivers(name, (source.backend, target.backend))
+        origin = open_store(name, source.backend, source.settings, read_only=True)
         with origin as rows, scratch_settings(scratch) as settings:
             if scratch is not None:
-                configured = side_settings(sides.common, sides.target_config)
-                require_separate_databases(settings, rows, (name, sides.source, sides.target), configured)
+                drivers = name, source.backend, target.backend
+                require_separate_databases(settings, rows, drivers, load_settings(target.settings))
             with (
-                open_scratch(name, sides.source, settings) as left,
-                open_scratch(name, sides.target, settings) as right,
-                progress_output.progress() as progress,
+                open_scratch(name, source.backend, settings) as left,
+                open_scratch(name, target.backend, settings) as right,
+                shown.progress("selftest") as progress,
             ):
                 outcome = run_selftest(rows, left, right, options, progress, stop)
             report = document_of(outcome, options, rows.described(), name)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from twinstore_backfill.cli.invocation import common
-from twinstore_backfill.cli.options import Backend, Format, ModuleName, OutputFormat
+from twinstore_backfill.cli.options import Format, OneStore, OutputFormat
 from twinstore_backfill.cli.output import emit, table, toned
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.process.stopping import stop_on_signals
@@ -24,10 +23,8 @@ if TYPE_CHECKING:
 LONGEST: Final = 3600
 
 
-def smoke(  # noqa: PLR0917  # the options of a command
-    context: typer.Context,
-    module: ModuleName = None,
-    backend: Backend = None,
+def smoke(  # the options of a command
+    one: OneStore,
     tenant: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,7 +40,7 @@ def smoke(  # noqa: PLR0917  # the options of a command
     ] = 60,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Check a deployed store: roles and schema, its lists against its rows, and a run through every state.
+    """Check a deployed store: roles, schema, lists, locks and states.
 
     The run happens in a tenant that the command makes up and empties again, also after a failure or a signal;
     rows of other tenants are only read. It ends with 0 where all is well, 1 where a step failed, 2 for wrong
@@ -51,16 +48,14 @@ def smoke(  # noqa: PLR0917  # the options of a command
     """
     from twinstore.access.scope import tenant_argument
     from twinstore_backfill.smoke.engine import SmokeOptions, refused, run_smoke
-    from twinstore_backfill.stores import open_store, resolve_module
 
-    settings = common(context).settings()
-    name = resolve_module(module, settings)
+    name, place = one.resolved()
+    driver, _ = place.resolved(name)
     options = SmokeOptions(
         timeout=timedelta(seconds=timeout), tenants=tuple(map(tenant_argument, tenant or ()))
     )
-    driver = backend or settings.backend_name(name)
     try:
-        with open_store(name, driver, settings) as store, stop_on_signals() as stop:
+        with place.opened(name) as store, stop_on_signals() as stop:
             report = run_smoke(store, options, stop)
     except PreflightError as error:
         # A role that no policy binds, or a server that lacks what the driver needs.

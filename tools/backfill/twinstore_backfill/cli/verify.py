@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,9 +20,7 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     Title,
-    drivers,
     instant_option,
-    side_settings,
 )
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.cli.streams import emit_text
@@ -46,28 +43,11 @@ RequireNoExceptions = Annotated[
     ),
 ]
 
-FromOrNone = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        help="Driver of the source, for example Mongo; with --start-clean also `none`: no source.",
-        autocompletion=drivers,
-    ),
-]
-
-
-@dataclass(frozen=True)
-class VerifySides(Sides):
-    """Source and target of a verification, of which a fresh start has the target only."""
-
-    source: FromOrNone
-
-
 StartClean = Annotated[
     bool,
     typer.Option(
         "--start-clean",
-        help="Approve a start without the old data: the source is not opened, and the target must be empty.",
+        help="Approve a start without the old data (--from none): the target must be empty.",
     ),
 ]
 
@@ -91,26 +71,21 @@ MaxRatio = Annotated[
 ]
 
 
-class Mode(StrEnum):
-    """How much is compared."""
-
-    FULL = "full"
-    SAMPLE = "sample"
-
-
 def verify(
     *,
-    sides: VerifySides,
+    sides: Sides,
     rows: RowOptions,
-    mode: Annotated[Mode, typer.Option("--mode", help="Compare every document, or a sample.")] = Mode.FULL,
+    mode: Annotated[
+        Literal["full", "sample"], typer.Option("--mode", help="Every document, or a sample.")
+    ] = "full",
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
     as_of: AsOf = None,
-    jobs: Annotated[int, typer.Option("--jobs", help="Readers of each side, and processes.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes, and readers of a side.")] = 1,
     range_size: Annotated[int, typer.Option("--range-size", help="Documents per range.")] = 10_000,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Directory for the report as JSON, JUnit XML, Markdown and HTML."),
+        typer.Option("--out", help="Directory for the reports."),
     ] = None,
     start_clean: StartClean = False,
     reason: Annotated[str | None, typer.Option("--reason", help="Why a clean start is acceptable.")] = None,
@@ -125,20 +100,14 @@ def verify(
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
-    """Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first."""
-    from twinstore_backfill.cli.verifying import (
-        approval_option,
-        conclude,
-        require_source,
-        run_and_write,
-        source_name,
-        switch_of,
-    )
-    from twinstore_backfill.report.trend import earlier_report, with_trend
+    """Prove that two stores hold the same. Stop writers first.
+
+    Writes only a test lock, to the target.
+    """
+    from twinstore_backfill.cli.verifying import approval_option, require_source, show
+    from twinstore_backfill.report.trend import earlier_report
     from twinstore_backfill.report.writing import REPORT_FILES, report_directory
-    from twinstore_backfill.stores import open_store
     from twinstore_backfill.verify.checks import read_groups
-    from twinstore_backfill.verify.engine import run_start_clean
     from twinstore_backfill.verify.options import VerifyOptions
 
     # From here on, so that the files of --out agree with the exit code at every moment.
@@ -146,37 +115,31 @@ def verify(
     with report_directory(out), stop_on_signals() as stop:
         on_finish(finish, out)
         approval = approval_option(reason, approved_by, start_clean=start_clean)
-        # A fresh start needs no source, so not even its settings are read.
-        name = sides.module_of(sides.target_config) if approval else sides.name
+        if approval is None:
+            require_source(sides.source)
+        migration = sides.migration(ignored.rules(sides.context), title, with_source=approval is None)
         options = VerifyOptions(
             entities=rows.entity or (),
             tenants=rows.tenant or (),
-            mode=mode.value,
+            mode=mode,
             seed=seed,
             sample_size=sample_size,
             as_of=instant_option(as_of, "--as-of"),
             jobs=jobs,
             range_size=range_size,
             approval=approval,
-            switch=switch_of(sides.common.settings(), name),
             require_ready=require_cutover_ready,
             require_no_exceptions=require_no_exceptions,
             benchmark=benchmark,
             max_ratio=max_ratio,
-            groups=read_groups(groups, name) if groups is not None else {},
-            rules=ignored.rules(sides.context),
+            groups=read_groups(groups, migration.module) if groups is not None else {},
             ignored_fields=ignored.fields(sides.context),
             subset=rows.subset,
-            title=title,
         )
-        if approval is not None:
-            with open_store(name, sides.target, side_settings(sides.common, sides.target_config)) as store:
-                report = run_start_clean(source_name(sides.source), store, options, stop)
-        else:
-            require_source(sides.source)
-            progress_output = shown.progress_output("verify")
-            report = run_and_write(sides.opened(name), options, out, stop, progress_output)
-        conclude(with_trend(report, earlier), out, shown.output)
+        with shown.progress("verify") as progress:
+            run = migration.verify(options, out=out, earlier=earlier, cancel=stop, progress=progress)
+            report = run.result()
+        show(report, out, shown.output)
     raise typer.Exit(report.exit_code)
 
 
@@ -199,7 +162,7 @@ def diff(
     ignored: Ignored,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Compare one row as a verification does, and show where it differs. Shows values on request only."""
+    """Compare one row as a verification does, and show where it differs."""
     from twinstore_backfill.cli.verifying import CODES, key_option, row_document, row_texts
     from twinstore_backfill.ignored import check_ignored_fields, of_entity
     from twinstore_backfill.retention import resolve_as_of
@@ -207,12 +170,12 @@ def diff(
     from twinstore_backfill.stores import preflight, select_entities
     from twinstore_backfill.verify.one_row import compare_row
 
-    name = sides.name
+    migration = sides.migration(ignored.rules(sides.context))
     requested_as_of = instant_option(as_of, "--as-of")
-    with sides.opened(name) as (left, right):
+    with migration.opened() as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = resolve_as_of(left.bulk, requested_as_of)
-        rules = job_rules(ignored.rules(sides.context), left)
+        rules = job_rules(migration.rules, left)
         row = key_option(chosen, key)
         fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())

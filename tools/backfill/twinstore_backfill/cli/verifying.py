@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,8 @@ from rich.console import RenderableType
 
 from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key
-from twinstore.config import Settings
-from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.plugins.drivers import installed_backend_names, load_backend
-from twinstore_backfill.cli.options import (
-    Format,
-    ProgressOutput,
-)
+from twinstore.errors import ValidationError
+from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import (
     JSON_REPORT,
     cause_texts,
@@ -29,7 +23,6 @@ from twinstore_backfill.cli.output import (
     warning_texts,
 )
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import (
     EXCEPTION_COLUMNS,
@@ -54,13 +47,9 @@ from twinstore_backfill.report.texts import (
 )
 from twinstore_backfill.report.writing import (
     DIFFERENCES,
-    reports_in,
-    write_reports,
 )
-from twinstore_backfill.stores import Store
 from twinstore_backfill.subset import described
-from twinstore_backfill.verify.engine import run_verify
-from twinstore_backfill.verify.options import Approval, VerifyOptions
+from twinstore_backfill.verify.options import Approval
 
 if TYPE_CHECKING:
     from twinstore_backfill.verify.one_row import RowComparison
@@ -69,22 +58,8 @@ if TYPE_CHECKING:
 NAMED = 10
 
 
-def run_and_write(
-    sides: AbstractContextManager[tuple[Store, Store]],
-    options: VerifyOptions,
-    out: Path | None,
-    stop: StopSwitch,
-    progress_output: ProgressOutput,
-) -> ParityReport:
-    """Compare and return the report; the findings are written to the directory."""
-    with reports_in(out) as write, sides as (left, right), progress_output.progress() as progress:
-        return run_verify(left, right, options, progress, stop, write)
-
-
-def conclude(report: ParityReport, out: Path | None, output: Format) -> None:
-    """Write and print a report."""
-    if out is not None:
-        write_reports(report, out)
+def show(report: ParityReport, out: Path | None, output: Format) -> None:
+    """Print a report; its directory has it, too."""
     emit(output, report.model_dump(mode="json"), *report_texts(report, out), saved=out)
 
 
@@ -96,37 +71,15 @@ def approval_option(reason: str | None, approved_by: str | None, *, start_clean:
                 "--reason and --approved-by belong to --start-clean; add it or leave them out."
             )
         return None
-    if not (reason and reason.strip()) or not (approved_by and approved_by.strip()):
-        raise ValidationError("--start-clean needs --reason TEXT and --approved-by NAME.")
-    return Approval(reason.strip(), approved_by.strip())
+    return Approval(reason or "", approved_by or "")
 
 
-def source_name(given: str) -> str:
-    """Return the proper name of a driver that is not opened, or ``none``.
-
-    Raises:
-        ConfigurationError: there is no such driver.
-    """
-    known = {name.casefold(): name for name in (*installed_backend_names(), NO_SOURCE)}
-    # The spelling only: a fresh start does not need the client library of its source either.
-    return known.get(given.casefold()) or load_backend(given).name
-
-
-def require_source(given: str) -> None:
+def require_source(given: str | None) -> None:
     """Raise ``ValidationError`` if no driver of a source is named."""
-    if given.casefold() == NO_SOURCE:
+    if given is not None and given.casefold() == NO_SOURCE:
         raise ValidationError(
             f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
         )
-
-
-def switch_of(settings: Settings, module: str) -> str | None:
-    """Return the driver that the settings name for a module, ``None`` where they name none."""
-    try:
-        return settings.backend_name(module)
-    except ConfigurationError:
-        # A comparison needs no switch; the report then says that none is set.
-        return None
 
 
 def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:

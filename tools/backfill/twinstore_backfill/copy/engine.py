@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from logging import getLogger
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from twinstore.clock import truncate_to_millisecond
@@ -27,6 +26,7 @@ from twinstore_backfill.copy.dry_run import DryRun
 from twinstore_backfill.copy.earlier import EarlierForms, keys_differ
 from twinstore_backfill.copy.lease import ConflictRetry, LeaseKeeper, acquire, release_dead_workers, worker_id
 from twinstore_backfill.copy.options import (
+    DEFAULT_OUT,
     applied_rules,
     dropping_settings,
     job_id,
@@ -39,19 +39,19 @@ from twinstore_backfill.copy.quarantine import ExportedLines, export_lines
 from twinstore_backfill.copy.ranges import RangeQueue, resolve_unique_moves
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.report import (
-    REPORT_FILE,
     CopyResult,
     FailedRanges,
     Totals,
+    copy_report,
     outcomes_of,
-    report_document,
+    write_copy_report,
 )
 from twinstore_backfill.copy.rules import backward_changes, copier_changes
 from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.outcome import PreflightError, UnknownJobError
-from twinstore_backfill.process.files import json_text, require_writable, write_atomic
+from twinstore_backfill.process.files import require_writable
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.fast_path import fast_path_report
@@ -87,7 +87,6 @@ EARLIER: Final = (
     "release again and run the same command; when the copy is complete, a copy by this release begins anew."
 )
 
-DEFAULT_OUT: Final = Path("backfill")
 # Of more ranges progress is told by their number, because reading all of them takes too long.
 MOST_TALLIES: Final = 10_000
 RESUME: Final = "Finished ranges are saved; run the same command again to continue."
@@ -106,7 +105,7 @@ def run_copy(
         InterruptedRunError: a signal asked for the stop; finished ranges are saved.
     """
     started = truncate_to_millisecond(datetime.now(UTC))
-    out = options.out or (DEFAULT_OUT if options.execute else None)
+    out = options.saved_in
     if out is not None:
         # Before any work: a copy of hours must not end in a report that cannot be written.
         require_writable(out)
@@ -135,8 +134,7 @@ def run_copy(
             dry = DryRun(source, target, options, progress, stop, job=job)
             result = preflight(partial(dry.run, entities, as_of, started))
     result = replace(result, warnings=state.warnings, speed_only=len(state.costs), title=options.title)
-    if out is not None:
-        write_atomic(out / REPORT_FILE, json_text(report_document(result)))
+    write_copy_report(copy_report(result), out)
     return result
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from twinstore.access.scope import tenant_argument
@@ -19,7 +20,6 @@ from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from twinstore.bulk.port import BulkPort
     from twinstore.catalog.entity import Entity
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LARGEST_RANGE: Final = 1_000_000
 # One more than a range has by default, which saves a round trip to ask for another batch.
 PACKED_ROWS: Final = 5001
+DEFAULT_OUT: Final = Path("backfill")
 # The setting of a job with the rules that it has had. They are read with the job, before each range.
 APPLIED: Final = "applied_rules"
 MOST_APPLIED: Final = 20
@@ -92,6 +93,11 @@ class CopyOptions:
                 raise ValidationError(f"{name} should be 0 or more, not {limit}.")
         if self.range_size > LARGEST_RANGE:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
+
+    @property
+    def saved_in(self) -> Path | None:
+        """The directory of the report; a dry run has none by default."""
+        return self.out or (DEFAULT_OUT if self.execute else None)
 
     @property
     def rows_per_batch(self) -> int:

@@ -13,11 +13,12 @@ from pydantic import ConfigDict
 
 from twinstore.ledger import RangeTally
 from twinstore.ledger.models import MAX_DEATHS
-from twinstore.models import json_text
+from twinstore.models.json_text import format_timestamp
 from twinstore_backfill.accepted import Accepted
 from twinstore_backfill.copy.options import shown_settings
 from twinstore_backfill.copy.rules.tallies import counted_rules
 from twinstore_backfill.outcome import Exit, tool_identity
+from twinstore_backfill.process.files import json_text, write_atomic
 from twinstore_backfill.report.fast_path import FastPathReport
 from twinstore_backfill.report.model import (
     CauseReport,
@@ -34,6 +35,7 @@ from twinstore_backfill.rules.model import NO_RULES, JobRules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from twinstore.catalog.entity import Entity
     from twinstore.ledger import RangeProgress
@@ -343,6 +345,10 @@ class CopyReport(Frozen):
     conflicts: ConflictList
     extra: ExtraReport | None = None
 
+    def document(self) -> dict[str, object]:
+        """Return it as JSON has it."""
+        return self.model_dump(mode="json", exclude=set() if self.extra else {"extra"})
+
 
 class ErrorReport(Frozen):
     """Why a command has no result.
@@ -510,7 +516,7 @@ class CopyResult:
 def failure_document(failure: Failure) -> dict[str, object]:
     """Return the report of a copy without a result: the finished part is in the ledger."""
     envelope = {
-        "generated_at": json_text.format_timestamp(datetime.now(UTC)),
+        "generated_at": format_timestamp(datetime.now(UTC)),
         "host": socket.gethostname(),
         "pid": os.getpid(),
     }
@@ -519,7 +525,7 @@ def failure_document(failure: Failure) -> dict[str, object]:
     return FailedCopyReport.model_validate(content).model_dump(mode="json")
 
 
-def report_document(result: CopyResult) -> dict[str, object]:
+def copy_report(result: CopyResult) -> CopyReport:
     """Return the report; values that differ between two equal runs are only in the envelope."""
     totals = result.totals.all()
     content = {
@@ -532,7 +538,7 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "target": result.target.described(),
         "warnings": list(result.warnings),
         "speed_only": result.speed_only,
-        "as_of": json_text.format_timestamp(result.as_of),
+        "as_of": format_timestamp(result.as_of),
         "subset": result.subset,
         "state": result.state,
         "executed": result.executed,
@@ -554,8 +560,13 @@ def report_document(result: CopyResult) -> dict[str, object]:
         "quarantine": {"count": totals["quarantined"], "shown": _first(result.quarantine)},
         "conflicts": {"count": totals["conflicts"], "shown": _first(result.conflicts)},
     }
-    # The part that only a copy with --delete-extra adds.
-    return CopyReport.model_validate(content).model_dump(mode="json", exclude={"extra"})
+    return CopyReport.model_validate(content)
+
+
+def write_copy_report(report: CopyReport, out: Path | None) -> None:
+    """Write the report to a directory, if there is one."""
+    if out is not None:
+        write_atomic(out / REPORT_FILE, json_text(report.document()))
 
 
 def _first(entries: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
@@ -569,7 +580,7 @@ def _first(entries: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
 def _envelope(result: CopyResult) -> dict[str, object]:
     now = datetime.now(UTC)
     return {
-        "generated_at": json_text.format_timestamp(now),
+        "generated_at": format_timestamp(now),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "seconds": round((now - result.started).total_seconds(), 3),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twinstore.ledger import RangeState
 from twinstore.models import json_text
@@ -11,19 +11,19 @@ from twinstore_backfill.copy.options import shown_settings
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.report import FailedRanges, Totals
 from twinstore_backfill.outcome import UnknownJobError
-from twinstore_backfill.stores import (
-    has_ledger,
-)
+from twinstore_backfill.reasons import QUARANTINED, Reasons
+from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
     from twinstore.ledger import CopyJob, Ledger
+    from twinstore_backfill.report.model import CauseReport
     from twinstore_backfill.stores import Store
 
 
-def status_document(target: Store, only: str | None = None, out: Path | None = None) -> dict[str, object]:
+def status_document(target: Store, only: str | None = None, out: Path | None = None) -> dict[str, Any]:
     """Return the jobs in the ledger of a target, with progress and the holder of the lease.
 
     If ``out`` is given, write the quarantine and the conflicts of a job there: of ``only``, or of the latest.
@@ -38,12 +38,12 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
             f"Job {only!r} does not exist in {target.bulk.place}; leave out --job to see every job."
         )
     if ledger is None:
-        return {"target": target.described(), "jobs": []}
+        return {"target": target.described(), "ledger": False, "jobs": []}
     if out is not None and jobs:
         export_lines(ledger, jobs[0], out)
     # That of the server, which is also the one that lets a lease expire.
     now = target.bulk.now()
-    return {"target": target.described(), "jobs": [_job(ledger, job, now) for job in jobs]}
+    return {"target": target.described(), "ledger": True, "jobs": [_job(ledger, job, now) for job in jobs]}
 
 
 def latest_job(target: Store, only: str | None) -> CopyJob:
@@ -58,6 +58,16 @@ def latest_job(target: Store, only: str | None) -> CopyJob:
         what = "No copy was started" if only is None else f"Job {only!r} does not exist"
         raise UnknownJobError(f"{what} in {target.bulk.place}; `twinstore backfill status` shows every job.")
     return found
+
+
+def quarantine_reasons(target: Store, job_id: str) -> tuple[CauseReport, ...]:
+    """Return why documents of a job are in quarantine, those of ranges in progress included."""
+    reasons = Reasons()
+    entities = target.bulk.entities()
+    for entity in entities:
+        for reason, rows in target.ledger.quarantine_counts(job_id, entity.name).items():
+            reasons.add(entity.name, QUARANTINED, reason, None, rows)
+    return reasons.reports(entities)
 
 
 def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
@@ -35,6 +36,12 @@ class Redactor:
             found = secrets_in(entry.text) | ({entry.text} if _is_secret(entry) else set())
             # A password that equals a user, a host or our own name is visible anyway.
             self.add(secret for secret in found if secret not in public)
+
+    def learn_user(self, url: str) -> None:
+        """Remember the user of a URL, in the places where clients and servers repeat it."""
+        user_info = urlsplit(url).netloc.rpartition("@")[0]
+        if user := unquote(user_info.partition(":")[0]):
+            self.add((f"://{user_info}@", f'"{user}"', f"'{user}'", f"{user}@"))
 
     def add(self, secrets: Iterable[str]) -> None:
         """Remember some secrets; very short ones would blot out ordinary words and are left to the masks."""

@@ -33,6 +33,7 @@ class StopSwitch:
     def __init__(self) -> None:
         self._event = Event()
         self.signal_number: int | None = None
+        self._cause = ""
 
     @property
     def requested(self) -> bool:
@@ -45,6 +46,11 @@ class StopSwitch:
         self.signal_number = self.signal_number or signal_number
         self._event.set()
 
+    def cancel(self) -> None:
+        """Ask for a stop without a signal; the command ends as at Ctrl-C."""
+        self._cause = self._cause or "Cancelled"
+        self.request(signal.SIGINT)
+
     def check(self) -> None:
         """Unwind the caller when a stop is requested."""
         if self._event.is_set():
@@ -52,14 +58,18 @@ class StopSwitch:
 
     def pause(self, seconds: float) -> None:
         """Wait, but no longer than until a stop is requested; then unwind the caller."""
-        self._event.wait(seconds)
+        self.wait(seconds)
         self.check()
+
+    def wait(self, seconds: float) -> None:
+        """Wait, but no longer than until a stop is requested."""
+        self._event.wait(seconds)
 
     def raise_if_interrupted(self, advice: str) -> None:
         """Raise the error of an interrupted command if a signal requested the stop."""
         if self.signal_number is not None:
-            name = signal.Signals(self.signal_number).name
-            raise InterruptedRunError(f"Interrupted by {name}. {advice}", self.signal_number)
+            cause = self._cause or f"Interrupted by {signal.Signals(self.signal_number).name}"
+            raise InterruptedRunError(f"{cause}. {advice}", self.signal_number)
 
 
 def set_final_handlers(settle: Callable[[], None]) -> None:

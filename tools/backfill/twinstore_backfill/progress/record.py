@@ -1,146 +1,44 @@
-"""Progress on stderr: a bar with rate and time left on a terminal, plain lines elsewhere."""
+"""The progress of a run: counted, and written as lines for people or programs."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
-from rich.table import Column
-from rich.text import Text
 from typing_extensions import override
 
 from twinstore.models.json_text import format_timestamp
 from twinstore_backfill.process.messages import LogFormat, json_line, message_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from typing import TextIO
 
-    from rich.progress import Task, TaskID
 
-# Columns of a terminal: from here on there is room for a bar of its usual length, for any bar and the rate.
-MIN_FULL_WIDTH: Final = 100
-MIN_BAR_WIDTH: Final = 60
-
-
-class Progress(Protocol):
+class Progress:
     """Hears what was done; may be called from several threads, which may work on several parts at a time."""
 
     def start(self, name: str, total: int, done: int = 0) -> None:
         """Begin a part of ``total`` documents, of which an earlier run left ``done`` finished."""
-        ...
 
     def advance(self, name: str, count: int) -> None:
         """Count documents of a part that has begun; a negative count takes back what came to nothing."""
-        ...
 
     def finish(self, name: str) -> None:
         """End a part of which everything is done; one that is stopped or has failed is not finished."""
-        ...
 
     def count(self, name: str, outcomes: Mapping[str, int]) -> None:
-        """Count the outcomes of documents of a part, range by range. By default, ignore them."""
-        del name, outcomes
+        """Count the outcomes of documents of a part, range by range."""
 
 
 class SilentProgress(Progress):
     """Says nothing."""
-
-    @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
-        """Say nothing."""
-
-    @override
-    def advance(self, name: str, count: int) -> None:
-        """Say nothing."""
-
-    @override
-    def finish(self, name: str) -> None:
-        """Say nothing."""
-
-
-class CountColumn(ProgressColumn):
-    """Documents that are done, of all."""
-
-    @override
-    def render(self, task: Task) -> Text:
-        return Text(f"{int(task.completed):,}/{int(task.total or 0):,}", style="progress.download")
-
-
-class RateColumn(ProgressColumn):
-    """Documents per second."""
-
-    @override
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f}/s" if speed else "", style="progress.data.speed")
-
-
-class BarProgress(Progress):
-    """A bar per part on a terminal."""
-
-    def __init__(self, progress: RichProgress) -> None:
-        self._progress = progress
-        self._tasks: dict[str, TaskID] = {}
-
-    @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
-        """Add a bar; that of an empty part appears when there is something after all."""
-        visible = bool(total or done)
-        self._tasks[name] = self._progress.add_task(name, total=total, completed=done, visible=visible)
-
-    @override
-    def advance(self, name: str, count: int) -> None:
-        self._progress.update(self._tasks[name], advance=count, visible=True)
-
-    @override
-    def finish(self, name: str) -> None:
-        """Fill the bar: a part may hold fewer documents than were counted before."""
-        number = self._tasks[name]
-        completed = next(task.completed for task in self._progress.tasks if task.id == number)
-        self._progress.update(number, total=completed, completed=completed)
-        self._progress.stop_task(number)
-
-
-@contextmanager
-def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
-    """Show progress on a stream, stderr by default, in the way it can."""
-    shown: TextIO = stream or sys.stderr
-    if message_settings().quiet:
-        yield SilentProgress()
-        return
-    console = Console(file=shown)
-    # Bars redraw a line, which fills a log with control characters.
-    if not shown.isatty() or console.is_dumb_terminal or message_settings().format is LogFormat.JSON:
-        yield LineProgress(shown)
-        return
-    with RichProgress(*_columns(console.width), console=console) as progress:
-        yield BarProgress(progress)
-
-
-def _columns(width: int) -> Iterator[ProgressColumn]:
-    """Yield the columns that fit on one line; names and numbers are not wrapped, the bar shrinks instead."""
-
-    def whole() -> Column:
-        return Column(no_wrap=True)
-
-    yield TextColumn("{task.description}", table_column=whole())
-    if width >= MIN_BAR_WIDTH:
-        yield BarColumn(bar_width=40 if width >= MIN_FULL_WIDTH else None)
-    yield CountColumn(table_column=whole())
-    if width >= MIN_BAR_WIDTH:
-        yield RateColumn(table_column=whole())
-    yield TimeRemainingColumn(table_column=whole())
 
 
 FORMAT: Final = "twinstore.progress@1"

@@ -17,17 +17,22 @@ from logging import getLogger
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from pydantic import Field
+
 from twinstore.bulk.release import copy_writer
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore_backfill.copy.dry_run import FirstLines
 from twinstore_backfill.copy.reader import RangeReader
+from twinstore_backfill.copy.report import ExtraReport
 from twinstore_backfill.copy.rules import copier_changes
+from twinstore_backfill.ignored import check_ignored_fields
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.report.model import parse_report
+from twinstore_backfill.report.model import Frozen, ParityReport, parse_report
 from twinstore_backfill.report.writing import DIFFERENCES
-from twinstore_backfill.retention import expiry_test
+from twinstore_backfill.retention import expiry_test, resolve_as_of
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import NO_RULES, JobRules
-from twinstore_backfill.stores import select_entities
+from twinstore_backfill.stores import prepare_target, refuse_same_store, select_entities
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.findings import FindingKind
 from twinstore_backfill.verify.options import VerifyOptions
@@ -43,7 +48,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
-    from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.stores import Store
 
 log = getLogger(__name__)
@@ -88,10 +92,98 @@ class RepairResult:
             "kept": self.kept,
         }
 
+
+class RepairReport(Frozen):
+    """The rows that a verification reported, and what became of them.
+
+    Attributes:
+        executed: whether they were repaired; otherwise they were only counted.
+        delete_extra: whether rows are removed that the source does not have.
+        to_copy, to_remove: rows by entity, before the repair.
+        without_key: rows without a usable key, which cannot be found again.
+        repaired: by outcome the rows of each entity; empty if it was not executed.
+        reasons: why rows of the source were refused, the first ones.
+        recheck: the comparison of these rows afterwards, ``null`` if it was not executed.
+    """
+
+    executed: bool
+    delete_extra: bool
+    to_copy: dict[str, int]
+    to_remove: dict[str, int]
+    without_key: dict[str, int]
+    repaired: dict[str, dict[str, int]] = Field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
+    recheck: ParityReport | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command: that of the comparison, or 1 while there is something to do."""
+        if self.recheck is not None:
+            return self.recheck.exit_code
+        return int(Exit.DIFFERENT if self.to_copy or self.to_remove or self.without_key else Exit.OK)
+
     def document(self) -> dict[str, object]:
-        """Return it as reports show it."""
-        counts = {word: dict(sorted(found.items())) for word, found in self.counts().items()}
-        return {**counts, "reasons": self.reasons}
+        """Return it as JSON has it."""
+        if self.recheck is None:
+            counts = {"copy": self.to_copy, "remove": self.to_remove, "without_key": self.without_key}
+            return {**counts, "delete_extra": self.delete_extra}
+        repaired = {**self.repaired, "reasons": list(self.reasons)}
+        return {"repaired": repaired, "recheck": self.recheck.model_dump(mode="json")}
+
+
+def run_repair(  # noqa: PLR0917  # both sides, the request, and the receivers of reports
+    source: Store,
+    target: Store,
+    differences: Path,
+    options: VerifyOptions,
+    progress: Progress,
+    stop: StopSwitch,
+    write: Callable[[Iterable[bytes]], object] = list,
+    *,
+    execute: bool,
+    delete_extra: bool,
+) -> RepairReport:
+    """Copy the rows that a verification reported again, and compare them.
+
+    Args:
+        source: the side that is right.
+        target: the side that is repaired.
+        differences: the findings, or the directory of the verification.
+        options: of the comparison afterwards.
+        progress: receives its progress.
+        stop: the switch that may stop it.
+        write: takes the findings of the comparison as lines.
+        execute: write; otherwise the rows are only counted.
+        delete_extra: also remove the rows that the source does not have.
+
+    Raises:
+        ValidationError: an unknown entity or field, or the findings are of other stores or cannot be read.
+        PreflightError: the target cannot be written to.
+        InterruptedRunError: ``stop`` was requested; finished rows stay finished.
+    """
+    entities = select_entities(source.bulk, options.entities)
+    refuse_same_store(source.bulk, target.bulk)
+    rules = job_rules(options.rules, source)
+    check_ignored_fields(options.ignored_fields, source.bulk.entities())
+    with reported_rows(differences, source, target) as rows:
+        names = [entity.name for entity in entities]
+        kinds = rows.to_copy, rows.to_remove, rows.keyless
+        to_copy, to_remove, keyless = ({name: of[name] for name in names if of[name]} for of in kinds)
+        report = RepairReport(
+            executed=execute,
+            delete_extra=delete_extra,
+            to_copy=to_copy,
+            to_remove=to_remove,
+            without_key=keyless,
+        )
+        if not execute:
+            return report
+        prepare_target(target)
+        as_of = resolve_as_of(source.bulk, options.as_of)
+        done = Repair(source, target, as_of, stop, rules).run(entities, rows, remove=delete_extra)
+        recheck = run_verify(source, target, replace(options, only=rows), progress, stop, write)
+    counts = {word: dict(sorted(found.items())) for word, found in done.counts().items()}
+    return report.model_copy(update={"repaired": counts, "reasons": tuple(done.reasons), "recheck": recheck})
 
 
 class Repair:
@@ -205,18 +297,18 @@ class ExtraRows:
         left = self.keyless or (self.recheck is None and any(self.found.values()))
         return Exit.DIFFERENT if left else Exit.OK
 
-    def document(self) -> dict[str, object]:
-        """Return it as the report shows it."""
-        return {
-            "found": dict(self.found),
-            "removed": dict(self.removed),
-            "without_key": self.keyless,
-            "recheck": None if self.recheck is None else self.recheck.verdict,
-            "reasons": list(self.reasons),
-        }
+    def report(self) -> ExtraReport:
+        """Return it as the report of the copy shows it."""
+        return ExtraReport(
+            found=dict(self.found),
+            removed=dict(self.removed),
+            without_key=self.keyless,
+            recheck=None if self.recheck is None else self.recheck.verdict,
+            reasons=tuple(self.reasons),
+        )
 
 
-def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers of reports
+def remove_extra(  # noqa: PLR0917  # both sides, the request, and the receivers of reports
     source: Store,
     target: Store,
     options: CopyOptions,
@@ -242,7 +334,8 @@ def delete_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
         found, keyless = dict(sorted(named.to_remove.items())), named.keyless.total()
         if not options.execute or not found:
             return ExtraRows(found, {}, keyless, None)
-        done = Repair(source, target, as_of, stop).run(entities, named, remove=True)
+        rules = job_rules(options.rules, source)
+        done = Repair(source, target, as_of, stop, rules).run(entities, named, remove=True)
         report = run_verify(source, target, replace(verify_options, only=named), progress, stop)
     removed = dict(sorted(done.removed.items()))
     return ExtraRows(found, removed, keyless, report, tuple(done.reasons))
@@ -358,6 +451,18 @@ def read_reported_rows(path: Path, entities: Iterable[Entity]) -> Iterator[Repor
         except OSError as error:
             advice = "Name with --in the --out directory of a verification."
             raise ValidationError(f"{file} cannot be read: {error.strerror}. {advice}") from error
+        yield rows
+
+
+@contextmanager
+def reported_rows(path: Path, source: Store, target: Store) -> Iterator[ReportedRows]:
+    """Yield the rows that a verification of two stores named.
+
+    Raises:
+        ValidationError: they cannot be read, or are of other stores.
+    """
+    with read_reported_rows(path, select_entities(source.bulk, ())) as rows:
+        require_same_stores(path, source, target)
         yield rows
 
 
