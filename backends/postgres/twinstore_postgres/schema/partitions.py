@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
 
 LINES: Final = ("partition ", "partitioned ")
-# One line per parent: its partition key, then the moduli of its partitions.
+# One line per parent: the moduli of its partitions, then its partition key.
 FORMS: Final = b"""
-SELECT format('partitioned %%s: %%s in %%s', p.relname, pg_get_partkeydef(p.oid),
-              (SELECT string_agg(substring(pg_get_expr(c.relpartbound, c.oid) FROM 'modulus ([0-9]+)'), ' ')
-                 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                WHERE i.inhparent = p.oid AND NOT i.inhdetachpending))
+SELECT concat_ws(' ', format('partitioned %%s:', p.relname),
+                 (SELECT string_agg(substring(pg_get_expr(c.relpartbound, c.oid) FROM 'modulus ([0-9]+)'), ' ')
+                    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                   WHERE i.inhparent = p.oid AND NOT i.inhdetachpending), pg_get_partkeydef(p.oid))
   FROM pg_class p WHERE p.relnamespace = to_regnamespace(%s) AND p.relkind = 'p' AND NOT p.relispartition
 """
 # One line for each thing that makes a partition differ from a part of a plain table.
@@ -66,7 +66,7 @@ SELECT format('partition %%s.%%s: %%s', p.relname, c.relname, found.flaw)
  WHERE p.relnamespace = to_regnamespace(%s) AND p.relkind = 'p'
 """
 LINE: Final = re.compile(r"partition(?P<parent>ed)? (?P<table>[^.:]+)(?:\.(?P<name>[^:]+))?: (?P<rest>.*)")
-HASH: Final = re.compile(r"HASH \((?P<columns>.*)\) in (?P<moduli>.*)")
+HASH: Final = re.compile(r"(?P<moduli>[\d ]*)HASH \((?P<columns>.*)\)")
 UNIQUE: Final = re.compile(
     r"index (?P<name>\w+): CREATE UNIQUE INDEX \w+ ON \w+\.(?P<table>\w+) USING \w+ \((?P<columns>.*?)\).*"
 )
@@ -105,23 +105,23 @@ def impossible_indexes(real: Iterable[str], wanted: Collection[str]) -> set[str]
 def _flaws_of_form(table: str, rest: str, wanted: Collection[str]) -> Iterator[str]:
     form = HASH.fullmatch(rest)
     if form is None:
-        how = rest.rpartition(" in ")[0]
-        yield f"The table {table} is partitioned by {how}; only HASH by its key serves like a plain table."
+        yield f"The table {table} is partitioned by {rest}; only HASH by its key serves like a plain table."
         return
     yield from _refusals(table, form["columns"], wanted)
     moduli = [int(number) for number in form["moduli"].split()]
     most = max(moduli, default=1)
     if (found := sum(most // modulus for modulus in moduli)) < most:
         yield (
-            f"The table {table} has partitions for {found} of {most} remainders; rows of the others are refused."
+            f"The table {table} has partitions for {found} of {most} remainders; rows of the others are "
+            "refused."
         )
 
 
 def _refusals(table: str, key: str, wanted: Iterable[str]) -> Iterator[str]:
     for name in _lacking(table, key, wanted):
         yield (
-            f"The table {table} cannot be partitioned by HASH ({key}): PostgreSQL allows no unique index without "
-            f"the partition key, which {name} lacks. Keep it a plain table."
+            f"The table {table} cannot be partitioned by HASH ({key}): PostgreSQL allows no unique index "
+            f"without the partition key, which {name} lacks. Keep it a plain table."
         )
 
 
@@ -138,10 +138,10 @@ CREATE: Final = """) PARTITION BY HASH ({key});
 DO $partitions$
 BEGIN
     FOR remainder IN 0..{last} LOOP
-        EXECUTE format('CREATE TABLE IF NOT EXISTS {schema}.%I PARTITION OF {schema}.{table} '
-                       'FOR VALUES WITH (MODULUS {count}, REMAINDER %s)', '{table}_p' || remainder, remainder);
-        EXECUTE format('ALTER TABLE {schema}.%I ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY',
-                       '{table}_p' || remainder);
+        EXECUTE format('CREATE TABLE IF NOT EXISTS {schema}.{table}_p%s PARTITION OF {schema}.{table} '
+                       'FOR VALUES WITH (MODULUS {count}, REMAINDER %1$s)', remainder);
+        EXECUTE format('ALTER TABLE {schema}.{table}_p%s ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY',
+                       remainder);
     END LOOP;
 END
 $partitions$;"""

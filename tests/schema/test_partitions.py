@@ -1,0 +1,300 @@
+"""Tables of PostgreSQL in hash partitions: created by the exported script, judged, copied into, verified."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pytest
+
+import twinstore
+from docs.parts.entities import MODULES
+from tests.support.copies import Pair, fill, invoke, open_store, write_config
+from tests.support.databases import APP_ROLE, for_every_module
+from twinstore.bulk.rows import RangeDigests
+from twinstore.config import load_settings
+from twinstore.errors import ConfigurationError, MigrationError
+from twinstore.migrations.migration import ExportsPartitions
+from twinstore.plugins.drivers import load_backend
+from twinstore.scheduler.catalog import RUNS
+from twinstore.testing.scheduler.builders import make_run
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.verify.checks import schema_check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.databases import PostgresDatabase, PostgresServer
+    from twinstore_backfill.stores import Store
+
+FORMS: Final = {
+    "scheduler": (
+        "audit",
+        "execution_logs",
+        "graph_jobs",
+        "impact_snapshots",
+        "locks",
+        "run_summaries",
+        "runs",
+        "workers",
+    ),
+    "taskrunner": ("pack_artifacts", "pack_run_approvals", "pack_run_logs", "pack_runs"),
+    "tracking": ("machines", "sessions", "tasks"),
+}
+# What is done to a table of four partitions, how the sentence begins, and whether what it names repairs it.
+FLAWS: Final = (
+    (
+        "ALTER TABLE runs_p1 NO FORCE ROW LEVEL SECURITY",
+        "The partition runs_p1 of runs has no forced row-level",
+    ),
+    (
+        "ALTER TABLE runs_p1 DISABLE ROW LEVEL SECURITY",
+        "The partition runs_p1 of runs has no forced row-level",
+    ),
+    (
+        'GRANT SELECT, INSERT ON runs_p2 TO "a@b"',
+        'The partition runs_p2 of runs grants INSERT, SELECT to "a@b",',
+    ),
+    ("GRANT SELECT (id) ON runs_p2 TO PUBLIC", "The partition runs_p2 of runs grants SELECT to PUBLIC,"),
+    (f"GRANT SELECT ON runs_p3 TO {APP_ROLE}", f"The partition runs_p3 of runs grants SELECT to {APP_ROLE},"),
+    (
+        'ALTER TABLE runs_p3 OWNER TO "a@b"',
+        "The partition runs_p3 of runs belongs to another role than its par",
+    ),
+    ("ALTER TABLE audit_p0 SET UNLOGGED", "The partition audit_p0 of audit is unlogged"),
+    ("ALTER TABLE runs_p0 ALTER error SET NOT NULL", "The partition runs_p0 of runs refuses null in error."),
+    (
+        "ALTER TABLE runs NO FORCE ROW LEVEL SECURITY",
+        "Missing: table runs: row-level security forced. Found: row-l",
+    ),
+)
+# The same of what only `migrate verify` and C8 judge, as they do of a plain table.
+LATER: Final = (
+    (
+        "ALTER TABLE runs_p1 ADD CONSTRAINT theirs CHECK (id > 'a')",
+        "Not wanted: constraint runs_p1.theirs: CHECK",
+    ),
+    ("CREATE UNIQUE INDEX theirs ON runs_p1 (state)", "Not wanted: index theirs: CREATE UNIQUE INDEX"),
+    ("CREATE POLICY theirs ON runs_p1 USING (true)", "Not wanted: policy runs_p1.theirs: PERMISSIVE ALL"),
+    ("ALTER TABLE runs_p1 DISABLE TRIGGER ALL", "Not wanted: trigger runs_p1.RI_ConstraintTrigger_a_"),
+    ("DROP INDEX idx_runs_pending", "Missing: index idx_runs_pending: CREATE INDEX"),
+    ("ALTER TABLE runs DROP CONSTRAINT runs_state_check", "Missing: constraint runs.runs_state_check: CHECK"),
+)
+# What is created in place of the table, and how the sentence begins; only another table is a remedy.
+HASH: Final = "PARTITION BY HASH (id); ALTER TABLE runs ADD PRIMARY KEY (id)"
+ALL: Final = "CREATE TABLE x PARTITION OF runs FOR VALUES WITH (MODULUS 1, REMAINDER 0)"
+OTHER_FORMS: Final = (
+    ("PARTITION BY RANGE (id)", "The table runs is partitioned by RANGE (id); only HASH by its key serves"),
+    (
+        "PARTITION BY LIST (state)",
+        "The table runs is partitioned by LIST (state); only HASH by its key serves",
+    ),
+    (
+        "PARTITION BY HASH (state)",
+        "The table runs cannot be partitioned by HASH (state): PostgreSQL allows no unique",
+    ),
+    (HASH, "The table runs has partitions for 0 of 1 remainders; rows of the others are refused."),
+    (
+        (
+            f"{HASH}; CREATE TABLE x PARTITION OF runs FOR VALUES WITH (MODULUS 2, REMAINDER 0);"
+            " CREATE TABLE y PARTITION OF runs FOR VALUES WITH (MODULUS 4, REMAINDER 1)"
+        ),
+        "The table runs has partitions for 3 of 4 remainders; rows of the others are refused.",
+    ),
+    (
+        f"{HASH}; {ALL} PARTITION BY HASH (id)",
+        "The partition x of runs is partitioned itself.",
+    ),
+    (
+        f"{HASH}; {ALL}; ALTER TABLE x SET SCHEMA elsewhere",
+        "The partition x of runs is in another schema: elsewhere.x.",
+    ),
+)
+
+
+ROWS: Final = 400
+DIFFERENCES: Final = (
+    "UPDATE runs SET state = 5 - state WHERE id = 'run-003'",
+    "UPDATE runs SET created_at = created_at + interval '1 ms' WHERE id = 'run-050'",
+    "UPDATE runs SET stats = stats || '{\"queued\": 3}' WHERE id = 'run-100'",
+    "UPDATE runs SET tenant_id = 'umbrella' WHERE id = 'run-150'",
+    "UPDATE runs SET schedule_id = 'theirs' WHERE id = 'run-200'",
+    "UPDATE runs SET reason = '{\"cursor\": \"c\"}' WHERE id = 'run-250'",
+    "DELETE FROM runs WHERE id = 'run-000'",
+    "DELETE FROM runs WHERE id = 'run-399'",
+    "UPDATE runs SET id = 'run-300x' WHERE id = 'run-300'",
+)
+# The last one past the parent, in the partition that has the row.
+IN_ONE_PARTITION: Final = [
+    f"UPDATE runs_p{number} SET error = 'x' WHERE id = 'run-350'" for number in range(4)
+]
+
+
+def export(initializer: object, **counts: int) -> bytes:
+    assert isinstance(initializer, ExportsPartitions)
+    return initializer.export_partitioned(counts).encode()
+
+
+@pytest.fixture(scope="module")
+def divided(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
+    """A database whose table of runs has four partitions."""
+    with postgres_server.empty_database() as database:
+        with twinstore.add_scheduler_postgres_storage(database.config) as storage:
+            script = export(storage.initializer, runs=4, audit=2)
+        with psycopg.connect(database.owner_url, autocommit=True) as owner:
+            owner.execute(script)
+        yield database
+
+
+@pytest.fixture(scope="module")
+def store(divided: PostgresDatabase) -> Iterator[Store[Any]]:
+    with open_store("scheduler", "Postgres", load_settings(divided.config)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def admin(divided: PostgresDatabase) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(divided.superuser_url, autocommit=True) as connection:
+        connection.execute("SET search_path = scheduler")
+        connection.execute("CREATE SCHEMA elsewhere")
+        connection.execute('CREATE ROLE "a@b"')
+        yield connection
+        connection.execute('DROP ROLE "a@b"')
+
+
+def test_every_table_without_another_unique_index_may_have_the_form(
+    empty_postgres_database: PostgresDatabase,
+) -> None:
+    config = for_every_module(empty_postgres_database.config, "Postgres")
+    with (
+        twinstore.open_storage(config) as opened,
+        psycopg.connect(empty_postgres_database.owner_url, autocommit=True) as owner,
+    ):
+        for module in MODULES:
+            initializer = opened.module(module.name).initializer
+            for entity in {item.name for item in module.catalog.entities}.difference(FORMS[module.name]):
+                with pytest.raises(ConfigurationError, match=r"HASH \(id\).*no unique index .* lacks"):
+                    export(initializer, **{entity: 2})
+            script = export(initializer, **dict.fromkeys(FORMS[module.name], 2))
+            owner.execute(script)
+            owner.execute(script)
+            assert initializer.verify() == ()
+            assert initializer.ensure_migrations().applied == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("runs=1", "--partitions runs=1: a table has 2 to 1024 partitions."),
+        ("runs=1025", "--partitions runs=1025: a table has 2 to 1024 partitions."),
+        ("run=4", "--partitions run: scheduler has no such table"),
+        ("schedules=4", "which uq_schedules_tenant_name lacks. Keep it a plain table."),
+        ("runs", "--partitions expects TABLE=COUNT, such as runs=16, got runs."),
+        ("runs=-4", "--partitions expects TABLE=COUNT, such as runs=16, got runs=-4."),
+    ],
+)
+def test_the_command_refuses_a_form_that_cannot_serve(
+    divided: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, said: str
+) -> None:
+    config = write_config(tmp_path / "settings.json", divided.config)
+    place = ("--config", config, "migrate", "export", "--module", "scheduler")
+    refused = invoke(capsys, *place, "--partitions", given)
+    assert (refused.code, said in " ".join(refused.err.split())) == (Exit.USAGE, True), refused.err
+
+
+@pytest.mark.parametrize(("change", "begins"), [*FLAWS, *LATER])
+def test_readiness_c8_and_verify_name_a_flaw_of_a_partition_and_its_remedy(
+    store: Store[Any], admin: psycopg.Connection[Any], change: str, begins: str
+) -> None:
+    initializer = store.storage.initializer
+    assert initializer.verify() == ()
+    store.storage.check_ready()
+    admin.execute(change.encode())
+    check = schema_check(store)
+    assert [line for line in check.findings if not line.startswith(begins)] == []
+    assert check.result == "inconclusive"
+    if (change, begins) in FLAWS:
+        with pytest.raises(MigrationError) as refused:
+            store.storage.check_ready()
+        assert begins in refused.value.message
+    for line in check.findings:
+        admin.execute(line.partition("To fix: ")[2].removesuffix(" (it may also").encode())
+
+
+@pytest.mark.parametrize(("form", "begins"), OTHER_FORMS)
+def test_another_form_is_refused_by_name(
+    store: Store[Any], admin: psycopg.Connection[Any], form: str, begins: str
+) -> None:
+    admin.execute("ALTER TABLE runs RENAME TO kept")
+    admin.execute(f"CREATE TABLE runs (LIKE kept INCLUDING DEFAULTS INCLUDING CONSTRAINTS) {form}".encode())
+    try:
+        with pytest.raises(MigrationError) as refused:
+            store.storage.check_ready()
+        assert begins in refused.value.message
+        assert [line for line in schema_check(store).findings if line.startswith(begins)] != []
+    finally:
+        admin.execute("DROP TABLE runs; ALTER TABLE kept RENAME TO runs")
+    store.storage.check_ready()
+
+
+@pytest.fixture
+def pair(store: Store[Any], postgres_database: PostgresDatabase, tmp_path: Path) -> Iterator[Pair]:
+    """A plain source with runs, and a target in partitions into which they were copied."""
+    with open_store("scheduler", "Postgres", load_settings(postgres_database.config)) as source:
+        fill(source.storage)
+        for number in range(ROWS):
+            source.storage.runs.create(make_run("acme", f"run-{number:03}"))
+        pair = Pair(source, store, tmp_path)
+        assert pair.copy(range_size=100).totals.all()["written"] > ROWS
+        yield pair
+
+
+def test_a_copy_into_partitions_is_proved_and_each_difference_in_it_found(
+    pair: Pair, admin: psycopg.Connection[Any]
+) -> None:
+    again = pair.copy(range_size=100).totals.all()
+    assert (again["written"], again["unchanged"] > ROWS) == (0, True)
+    for either in (pair, replace(pair, source=pair.target, target=pair.source)):
+        assert either.verify(range_size=100).verdict == "PASS"
+    for change in DIFFERENCES:
+        assert admin.execute(change.encode()).rowcount == 1
+    assert sum(admin.execute(change.encode()).rowcount for change in IN_ONE_PARTITION) == 1
+    (runs,) = (item for item in pair.verify(range_size=100).entities if item.entity == "runs")
+    assert (runs.counts.different, runs.counts.missing, runs.counts.extra) == (6, 3, 1)
+
+
+def test_digests_of_partitions_are_divided_and_a_partition_that_is_attached_meanwhile_proves_nothing(
+    pair: Pair, admin: psycopg.Connection[Any]
+) -> None:
+    def digests(of: Pair, **options: Any) -> RangeDigests:  # noqa: ANN401  # those of a view
+        with of.target.bulk.view() as view:
+            found = view.digests(RUNS, [("run-200",)], secret=bytes(16), **options)
+        assert isinstance(found, RangeDigests)
+        return found
+
+    whole, parts = RangeDigests(), [digests(pair, part=part, parts=3) for part in range(3)]
+    for part in parts:
+        whole.merge(part)
+    plain = digests(replace(pair, target=pair.source))
+    assert (whole.cells, whole.unplaced, whole.unique) == (plain.cells, 0, True)
+    assert all(part.rows > ROWS // 6 for part in parts)
+    admin.execute("ALTER TABLE runs DETACH PARTITION runs_p3")
+    attach = "ALTER TABLE runs ATTACH PARTITION runs_p3 FOR VALUES WITH (MODULUS 4, REMAINDER 3)"
+    assert digests(pair, on_progress=lambda _: admin.execute(attach.encode())).unplaced == 1
+
+
+def test_a_row_of_a_partition_is_found_again_where_another_has_its_place(
+    divided: PostgresDatabase, store: Store[Any]
+) -> None:
+    settings = load_settings(divided.config)
+    spec = load_backend("postgres", module="scheduler")
+    assert spec.corruption_writer is not None
+    with spec.corruption_writer(settings.backend_settings("scheduler", spec)) as writer:
+        writer.clear(RUNS)
+        for number in range(8):
+            store.storage.runs.create(make_run("acme", f"run-{number}"))
+        for row in writer.rows(RUNS):
+            writer.change(RUNS, row, {**row.values, "retry_of": row.values["id"]})
+        assert [row.values["retry_of"] == row.values["id"] for row in writer.rows(RUNS)] == [True] * 8
