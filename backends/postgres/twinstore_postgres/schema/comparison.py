@@ -18,11 +18,12 @@ from twinstore_postgres.connection.roles import unknown_sentence
 from twinstore_postgres.mapping.columns import text
 from twinstore_postgres.schema.migrator import STORE
 from twinstore_postgres.schema.partitions import (
-    FLAWS,
     FORMS,
     LINES,
+    PARTITIONS,
     impossible_indexes,
     partition_differences,
+    partitions_of_others,
 )
 from twinstore_postgres.settings import DRIVER
 
@@ -190,7 +191,7 @@ def describe_schema(connection: Connection, schema: str, role: str = "") -> tupl
 
     Sorted; one round trip. The connection may be a caller's own, whose cursors answer otherwise.
     """
-    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES, TRIGGERS, RULES, CHILDREN, FORMS, FLAWS)
+    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES, TRIGGERS, RULES, CHILDREN, FORMS, PARTITIONS)
     statement = b" UNION ALL ".join([*queries, PUBLIC, GRANTS, COLUMN_GRANTS, USES])
     granted = [schema, role, role]
     values = [schema] * (len(queries) + 3) + [*granted, *granted, role, schema, role, role, schema, *granted]
@@ -407,7 +408,7 @@ def differences(
     """
     repair = RepairWriter(schema, role)
     has, should = parts_of([line for line in real if not line.startswith(LINES)]), parts_of(wanted)
-    impossible = impossible_indexes(real, wanted)
+    impossible, unknown = impossible_indexes(real, wanted), partitions_of_others(real, tables_of(should))
     absent, foreign = tables_of(should) - tables_of(has), tables_of(has) - tables_of(should)
     lost = [
         part
@@ -421,7 +422,7 @@ def differences(
         part
         for part in has.values()
         if part.identity not in should
-        and part.table not in foreign
+        and part.table not in foreign | unknown
         # A right of all roles is named as such; to revoke it from one role does nothing.
         and f"public {part.line}" not in real
         and not implied(part, should, has)
@@ -497,11 +498,6 @@ class RepairWriter:
                 return f"ALTER TABLE {self._table(wanted)} {', '.join(column_changes(wanted, found))};"
             case "index" if found.rest in {wanted.rest + INVALID, wanted.rest + NOT_READY}:
                 return f"REINDEX INDEX {self._named(wanted)};"
-            case "index" if found.rest == wanted.rest + NOT_ON_ALL:
-                return (
-                    "create it on each partition that lacks it, then "
-                    f"ALTER INDEX {self._named(wanted)} ATTACH PARTITION ...;"
-                )
             case _:
                 return f"{self.removal(found)} {self.creation(wanted)}"
 

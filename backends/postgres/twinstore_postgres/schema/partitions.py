@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from twinstore.plugins.module_spec import ModuleSpec
 
 LINES: Final = ("partition ", "partitioned ")
-# One line per parent: the moduli of its partitions, then its partition key.
 FORMS: Final = b"""
-SELECT concat_ws(' ', format('partitioned %%s:', p.relname),
-                 (SELECT string_agg(substring(pg_get_expr(c.relpartbound, c.oid) FROM 'modulus ([0-9]+)'), ' ')
-                    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                   WHERE i.inhparent = p.oid AND NOT i.inhdetachpending), pg_get_partkeydef(p.oid))
+SELECT format('partitioned %%s: %%s', p.relname, pg_get_partkeydef(p.oid))
   FROM pg_class p WHERE p.relnamespace = to_regnamespace(%s) AND p.relkind = 'p' AND NOT p.relispartition
 """
-# One line for each thing that makes a partition differ from a part of a plain table.
-FLAWS: Final = b"""
-SELECT format('partition %%s.%%s: %%s', p.relname, c.relname, found.flaw)
+# One line for each partition, with what it holds, and one for each thing that makes it differ from a part of a
+# plain table.
+PARTITIONS: Final = b"""
+SELECT format('partition %%s.%%s: %%s', p.relname, c.relname, found.what)
   FROM pg_class p JOIN pg_inherits i ON i.inhparent = p.oid JOIN pg_class c ON c.oid = i.inhrelid
  CROSS JOIN LATERAL (SELECT format('%%s.%%I', c.relnamespace::regnamespace, c.relname)) AS t (name)
  CROSS JOIN LATERAL (
-    SELECT 'is a foreign table.' AS flaw WHERE c.relkind = 'f'
+    SELECT concat_ws(' ', 'modulus', CASE WHEN NOT i.inhdetachpending THEN
+                     substring(pg_get_expr(c.relpartbound, c.oid) FROM 'modulus ([0-9]+)') END) AS what
+     UNION ALL
+    SELECT 'is a foreign table.' WHERE c.relkind = 'f'
      UNION ALL
     SELECT 'is partitioned itself.' WHERE c.relkind = 'p'
      UNION ALL
@@ -65,8 +65,9 @@ SELECT format('partition %%s.%%s: %%s', p.relname, c.relname, found.flaw)
  ) AS found
  WHERE p.relnamespace = to_regnamespace(%s) AND p.relkind = 'p'
 """
-LINE: Final = re.compile(r"partition(?P<parent>ed)? (?P<table>[^.:]+)(?:\.(?P<name>[^:]+))?: (?P<rest>.*)")
-HASH: Final = re.compile(r"(?P<moduli>[\d ]*)HASH \((?P<columns>.*)\)")
+LINE: Final = re.compile(r"partition(?:ed)? (?P<table>[^.:]+)(?:\.(?P<name>[^:]+))?: (?P<rest>.*)")
+MODULUS: Final = re.compile(r"modulus ?(\d*)")
+HASH: Final = re.compile(r"HASH \((?P<columns>.*)\)")
 UNIQUE: Final = re.compile(
     r"index (?P<name>\w+): CREATE UNIQUE INDEX \w+ ON \w+\.(?P<table>\w+) USING \w+ \((?P<columns>.*?)\).*"
 )
@@ -82,33 +83,42 @@ def partition_differences(real: Iterable[str], wanted: Collection[str]) -> Itera
         wanted: the lines of the one that should be.
     """
     tables = {match["table"] for match in map(PRIMARY_KEY.fullmatch, wanted) if match}
-    for match in filter(None, map(LINE.fullmatch, real)):
-        if match["table"] not in tables:
+    moduli: dict[str, list[int]] = {}
+    for match in filter(None, map(LINE.fullmatch, sorted(real))):  # partitions come before parents
+        table, name, rest = match.group("table", "name", "rest")
+        if table not in tables:
             continue
-        if match["parent"]:
-            yield from _flaws_of_form(match["table"], match["rest"], wanted)
+        if not name:
+            yield from _flaws_of_form(table, rest, moduli.get(table, []), wanted)
+        elif modulus := MODULUS.fullmatch(rest):
+            moduli.setdefault(table, []).extend(map(int, filter(None, modulus.groups())))
         else:
-            yield f"The partition {match['name']} of {match['table']} {match['rest']}"
+            yield f"The partition {name} of {table} {rest}"
+
+
+def partitions_of_others(real: Iterable[str], tables: Collection[str]) -> set[str]:
+    """Return the names of the partitions of tables other than these."""
+    lines = filter(None, map(LINE.fullmatch, real))
+    return {match["name"] for match in lines if match["name"] and match["table"] not in tables}
 
 
 def impossible_indexes(real: Iterable[str], wanted: Collection[str]) -> set[str]:
     """Return the names of wanted indexes that tables cannot have because of their partition key."""
-    forms = (match for match in map(LINE.fullmatch, real) if match and match["parent"])
+    lines = (match for match in map(LINE.fullmatch, real) if match and not match["name"])
     return {
         name
-        for match in forms
+        for match in lines
         if (form := HASH.fullmatch(match["rest"]))
         for name in _lacking(match["table"], form["columns"], wanted)
     }
 
 
-def _flaws_of_form(table: str, rest: str, wanted: Collection[str]) -> Iterator[str]:
+def _flaws_of_form(table: str, rest: str, moduli: Collection[int], wanted: Collection[str]) -> Iterator[str]:
     form = HASH.fullmatch(rest)
     if form is None:
         yield f"The table {table} is partitioned by {rest}; only HASH by its key serves like a plain table."
         return
     yield from _refusals(table, form["columns"], wanted)
-    moduli = [int(number) for number in form["moduli"].split()]
     most = max(moduli, default=1)
     if (found := sum(most // modulus for modulus in moduli)) < most:
         yield (
