@@ -43,7 +43,7 @@ FORMS: Final = {
     "taskrunner": ("pack_artifacts", "pack_run_approvals", "pack_run_logs", "pack_runs"),
     "tracking": ("machines", "sessions", "tasks"),
 }
-# What is done to a table of four partitions, how the sentence begins, and whether what it names repairs it.
+# What is done to a table in partitions, how the sentence begins, and whether what it names repairs it.
 FLAWS: Final = (
     (
         "ALTER TABLE runs_p1 NO FORCE ROW LEVEL SECURITY",
@@ -133,6 +133,11 @@ DIFFERENCES: Final = (
     "DELETE FROM runs WHERE id = 'run-399'",
     "UPDATE runs SET id = 'run-300x' WHERE id = 'run-300'",
 )
+# Several pages in each partition.
+MORE: Final = b"""
+INSERT INTO runs SELECT (jsonb_populate_record(r, jsonb_build_object('id', r.id || '-' || n))).*
+  FROM runs r, generate_series(1, 9) n
+"""
 # Past the parent, in the partition that has the row.
 IN_A_PARTITION: Final = "UPDATE runs_p{} SET error = 'x' WHERE id = 'run-350'"
 
@@ -144,10 +149,10 @@ def export(initializer: object, **counts: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def divided(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
-    """A database whose table of runs has four partitions."""
+    """A database whose table of runs has sixteen partitions."""
     with postgres_server.empty_database() as database:
         with twinstore.add_scheduler_postgres_storage(database.config) as storage:
-            script = export(storage.initializer, runs=4, audit=2)
+            script = export(storage.initializer, runs=16, audit=2)
         with psycopg.connect(database.owner_url, autocommit=True) as owner:
             owner.execute(script)
         yield database
@@ -275,7 +280,7 @@ def test_a_copy_into_partitions_is_proved_and_each_difference_in_it_found(
     assert back.verify(range_size=100, entities=("runs",)).verdict == "PARTIAL"
     for change in DIFFERENCES:
         assert admin.execute(change.encode()).rowcount == 1
-    changes = [IN_A_PARTITION.format(number) for number in range(4)]
+    changes = [IN_A_PARTITION.format(number) for number in range(16)]
     assert sum(admin.execute(change.encode()).rowcount for change in changes) == 1
     (runs,) = pair.verify(range_size=100, entities=("runs",)).entities
     assert (runs.counts.different, runs.counts.missing, runs.counts.extra) == (7, 3, 1)
@@ -291,14 +296,15 @@ def test_digests_are_divided_and_prove_nothing_where_a_partition_is_attached_mea
         assert isinstance(found, RangeDigests)
         return found
 
+    admin.execute(MORE)
     whole, parts, merged = digests(), [digests(part=part, parts=3) for part in range(3)], RangeDigests()
     for part in parts:
         merged.merge(part)
     assert (merged.cells, merged.unplaced, merged.unique) == (whole.cells, 0, True)
     assert all(part.rows for part in parts)
     admin.execute("ALTER TABLE runs DETACH PARTITION runs_p3")
-    attach = b"ALTER TABLE runs ATTACH PARTITION runs_p3 FOR VALUES WITH (MODULUS 4, REMAINDER 3)"
-    assert digests(on_progress=lambda _: admin.execute(attach)).unplaced == 1
+    attach = [b"ALTER TABLE runs ATTACH PARTITION runs_p3 FOR VALUES WITH (MODULUS 16, REMAINDER 3)"]
+    assert digests(on_progress=lambda _: attach and admin.execute(attach.pop())).unplaced == 1
 
 
 def test_a_row_of_a_partition_is_found_again_where_another_has_its_place(

@@ -22,8 +22,7 @@ FORMS: Final = b"""
 SELECT format('partitioned %%s: %%s', p.relname, pg_get_partkeydef(p.oid))
   FROM pg_class p WHERE p.relnamespace = to_regnamespace(%s) AND p.relkind = 'p' AND NOT p.relispartition
 """
-# One line for each partition, with what it holds, and one for each thing that makes it differ from a part of a
-# plain table.
+# One line for each partition, with what it holds, and one for each difference from a part of a plain table.
 PARTITIONS: Final = b"""
 SELECT format('partition %%s.%%s: %%s', p.relname, c.relname, found.what)
   FROM pg_class p JOIN pg_inherits i ON i.inhparent = p.oid JOIN pg_class c ON c.oid = i.inhrelid
