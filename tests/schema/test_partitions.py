@@ -21,6 +21,8 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.verify.checks import schema_check
+from twinstore_postgres.bulk.snapshot import TableInfo, table_info
+from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,6 +253,31 @@ def test_another_form_is_refused_by_name(
     finally:
         admin.execute("DROP TABLE runs; ALTER TABLE kept RENAME TO runs")
     store.storage.check_ready()
+
+
+def test_the_first_call_refuses_a_parent_without_row_level_security(
+    divided: PostgresDatabase, admin: psycopg.Connection[Any]
+) -> None:
+    admin.execute("ALTER TABLE runs NO FORCE ROW LEVEL SECURITY")
+    try:
+        with (
+            twinstore.add_scheduler_postgres_storage(divided.config) as storage,
+            pytest.raises(MigrationError, match="runs"),
+        ):
+            storage.runs.get("acme", "run")
+    finally:
+        admin.execute("ALTER TABLE runs FORCE ROW LEVEL SECURITY")
+
+
+def test_the_key_of_a_source_may_be_null_in_a_foreign_partition(admin: psycopg.Connection[Any]) -> None:
+    with admin.transaction(force_rollback=True):
+        admin.execute("ALTER TABLE runs RENAME TO kept")
+        admin.execute("CREATE TABLE runs (LIKE kept) PARTITION BY LIST (state)")
+        found = [table_info(admin, table_of(RUNS))]
+        admin.execute("CREATE FOREIGN DATA WRAPPER other; CREATE SERVER other FOREIGN DATA WRAPPER other")
+        admin.execute("CREATE FOREIGN TABLE x PARTITION OF runs DEFAULT SERVER other")
+        found.append(table_info(admin, table_of(RUNS)))
+    assert found == [TableInfo(nullable=False), TableInfo(nullable=True)]
 
 
 @pytest.fixture(scope="module")

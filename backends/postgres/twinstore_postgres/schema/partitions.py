@@ -31,8 +31,6 @@ SELECT format('partition %%s.%%s: %%s', p.relname, c.relname, found.what)
     SELECT concat_ws(' ', 'modulus', CASE WHEN NOT i.inhdetachpending THEN
                      substring(pg_get_expr(c.relpartbound, c.oid) FROM 'modulus ([0-9]+)') END) AS what
      UNION ALL
-    SELECT 'is a foreign table.' WHERE c.relkind = 'f'
-     UNION ALL
     SELECT 'is partitioned itself.' WHERE c.relkind = 'p'
      UNION ALL
     SELECT format('is in another schema: %%s.', t.name) WHERE c.relnamespace <> p.relnamespace
