@@ -214,6 +214,7 @@ from twinstore.ledger import RangeTally as RangeTally
 from twinstore.ledger import Suspicion as Suspicion
 from twinstore.migrations.migration import COUNTED_ROWS as COUNTED_ROWS
 from twinstore.migrations.migration import Consent as Consent
+from twinstore.migrations.migration import ExportsPartitions as ExportsPartitions
 from twinstore.migrations.migration import Initializer as Initializer
 from twinstore.migrations.migration import MigrationDraft as MigrationDraft
 from twinstore.migrations.migration import MigrationReport as MigrationReport
@@ -456,6 +457,7 @@ __all__: list[str] = [
     "DuplicateMember",
     "Entity",
     "Equals",
+    "ExportsPartitions",
     "ExtraProperties",
     "FieldShape",
     "FieldUpdates",

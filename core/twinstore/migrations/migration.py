@@ -24,7 +24,7 @@ from twinstore.errors import (
 from twinstore.runtime.service_log import log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COUNTED_ROWS",
     "Consent",
+    "ExportsPartitions",
     "Initializer",
     "MigrationDraft",
     "MigrationReport",
@@ -200,6 +201,22 @@ class TakesSnapshots(Protocol):
 
     def snapshot(self) -> SchemaSnapshot:
         """Return what the connected server holds."""
+        ...
+
+
+@runtime_checkable
+class ExportsPartitions(Protocol):
+    """The initialiser of a driver whose tables can be divided into partitions by the hash of their key."""
+
+    def export_partitioned(self, counts: Mapping[str, int]) -> str:
+        """Return all migrations as ``export`` does, with some tables in partitions.
+
+        Args:
+            counts: the number of partitions by table, 2 to 1024.
+
+        Raises:
+            ConfigurationError: no such table, another number, or a unique index without the key of the table.
+        """
         ...
 
 

@@ -42,7 +42,8 @@ PARTS: Final = """
 WITH t AS (SELECT c.*, nspname, 'ALTER TABLE ' || c.oid::regclass AS alter, ' ON ' || c.oid::regclass AS place
              FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = %s::regclass),
 k AS (SELECT *, 'ALTER TABLE ' || conrelid::regclass || ' ADD CONSTRAINT ' || quote_ident(conname) || ' '
-               || pg_get_constraintdef(oid) AS make FROM pg_constraint WHERE contype IN ('p', 'u', 'f'))
+               || pg_get_constraintdef(oid) AS make FROM pg_constraint
+                WHERE contype IN ('p', 'u', 'f') AND conparentid = 0)
 SELECT conname AS name,
        CASE contype WHEN 'p' THEN 'primary key' WHEN 'u' THEN 'unique key' ELSE 'foreign key' END AS kind,
        alter || ' DROP CONSTRAINT ' || quote_ident(conname) || ' CASCADE',
@@ -51,7 +52,7 @@ SELECT conname AS name,
   FROM k JOIN t ON conrelid = t.oid
 UNION ALL
 SELECT c.relname, CASE WHEN indisunique THEN 'unique index' ELSE 'index' END,
-       'DROP INDEX ' || indexrelid::regclass, pg_get_indexdef(indexrelid)
+       'DROP INDEX ' || indexrelid::regclass, replace(pg_get_indexdef(indexrelid), ' ON ONLY ', ' ON ')
   FROM pg_index JOIN t ON t.oid = indrelid JOIN pg_class c ON c.oid = indexrelid
  WHERE NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = indexrelid AND contype IN ('p', 'u'))
 UNION ALL
@@ -69,6 +70,7 @@ SELECT relname, 'forced row-level security', alter || ' NO FORCE ROW LEVEL SECUR
        alter || ' FORCE ROW LEVEL SECURITY' FROM t WHERE relforcerowsecurity
 ORDER BY kind, name
 """
+PLACE: Final = sql.SQL("tableoid || ' ' || ctid")
 Values = Mapping[str, object]
 
 
@@ -86,7 +88,7 @@ def open_corruption_writer(settings: BackendSettings) -> Iterator[CorruptionWrit
 
 
 class PostgresCorruptionWriter(CorruptionWriter):
-    """Finds a row again by its ``ctid``."""
+    """Finds a row again by its ``ctid``, which is unique within a partition."""
 
     tabular = True
 
@@ -111,12 +113,12 @@ class PostgresCorruptionWriter(CorruptionWriter):
 
     @override
     def rows(self, entity: Entity) -> list[RawRow]:
-        return found(self._connection.execute(sql.SQL("SELECT ctid::text, * FROM {}").format(table(entity))))
+        return found(self._connection.execute(sql.SQL("SELECT {}, * FROM {}").format(PLACE, table(entity))))
 
     @override
     def change(self, entity: Entity, row: RawRow | None, values: Values | None) -> RawRow | None:
         names = table(entity)
-        where = sql.SQL(" WHERE ctid = {}::tid").format("" if row is None else str(row.place))
+        where = sql.SQL(" WHERE {} = {}").format(PLACE, "" if row is None else str(row.place))
         if values is None:
             if row is not None:
                 self._connection.execute(sql.SQL("DELETE FROM {}").format(names) + where)
@@ -136,7 +138,9 @@ class PostgresCorruptionWriter(CorruptionWriter):
         types_named = f"the type {', '.join(sorted(set(types.values())))}"
         # Rolled back if nothing changed, because even then the row would have another place.
         with refusals(types_named), self._connection.transaction():
-            cursor = self._connection.execute(statement + sql.SQL(" RETURNING ctid::text, *"), parameters)
+            cursor = self._connection.execute(
+                statement + sql.SQL(" RETURNING {}, *").format(PLACE), parameters
+            )
             (stored,) = found(cursor)
             if row is not None and same(dict(row.values), dict(stored.values)):
                 raise CorruptionRefusedError(f"no change as {types_named}")
@@ -182,7 +186,7 @@ def table(entity: Entity) -> sql.Identifier:
 
 
 def found(cursor: psycopg.Cursor[Any]) -> list[RawRow]:
-    """Return the rows of a statement that returns ``ctid`` and all columns; a UUID is its text."""
+    """Return the rows of a statement that returns place and all columns; a UUID is its text."""
     names = [column.name for column in cursor.description or ()][1:]
     rows = ((place, dict(zip(names, values, strict=True))) for place, *values in cursor)
     return [

@@ -45,24 +45,30 @@ PIECE_BYTES: Final = 250_000
 # For the last word of the server, which comes with the last lines.
 END_SECONDS: Final = 30.0
 UTF8: Final = "utf-8"
+# A table, or the partitions of one.
+PARTS: Final = """
+  FROM pg_class l
+ WHERE l.relkind <> 'p'
+   AND l.oid IN (SELECT %(table)s::regclass UNION ALL SELECT relid FROM pg_partition_tree(%(table)s))
+"""
+FILES: Final = f"SELECT string_agg(pg_relation_filenode(l.oid)::text, ',' ORDER BY l.oid) {PARTS}"
 # Only a table knows which rows are on which page, and only one that no other inherits from: child tables have
-# separate pages, and a key may be in several of them.
-TABLE: Final = """
-SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass,
-       pg_relation_size(c.oid) / current_setting('block_size')::int8,
-       c.relkind = 'r' AND NOT c.relhassubclass AND EXISTS (
+# separate pages, and a key may be in several of them. Pages of one number in all partitions are one part.
+TABLE: Final = f"""
+SELECT (SELECT bool_and(l.relkind IN ('r', 'm') AND NOT l.relhassubclass) {PARTS}),
+       (SELECT max(pg_relation_size(l.oid)) {PARTS}) / current_setting('block_size')::int8,
+       ({FILES}),
+       (c.relkind = 'p' OR c.relkind = 'r' AND NOT c.relhassubclass) AND EXISTS (
          SELECT FROM pg_index i
           WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
             AND i.indpred IS NULL AND i.indexprs IS NULL
             AND NOT EXISTS (
               SELECT FROM unnest(i.indkey::int2[]) AS part (number)
                 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = part.number
-               WHERE a.attname <> ALL (%s)))
+               WHERE a.attname <> ALL (%(key)s)))
   FROM pg_class c
- WHERE c.oid = %s::regclass
-"""
-# Queried after the rows: until the transaction ends, the name of their table cannot move to another table.
-FILE: Final = "SELECT pg_relation_filenode(%s::regclass)"
+ WHERE c.oid = %(table)s::regclass
+"""  # noqa: S608  # parts of the same statement
 
 
 def digestible(entity: Entity) -> Digestible | NoDigests:
@@ -79,9 +85,8 @@ class DigestScan:
         entity = scan.entity
         columns = {part.name: part.column for part in scan.parts}
         self._table = f'"{entity.module}"."{entity.name}"'
-        values = [[columns[name] for name in entity.key], self._table]
-        found = self._query_row(TABLE, values)
-        self._has_pages, self._pages, self._unique = found or (False, 0, False)
+        found = self._query_row(TABLE, key=[columns[name] for name in entity.key])
+        self._has_pages, self._pages, self._files, self._unique = found or (False, 0, None, False)
 
     def digests(
         self,
@@ -109,20 +114,17 @@ class DigestScan:
             if on_progress is not None:
                 on_progress(number)
         digests = scanner.result(unique=bool(self._unique))
-        digests.file = self._file()
+        if self._has_pages:
+            # Until the transaction ends, the name of the table cannot move to another table, but a partition
+            # can be attached.
+            digests.unplaced += self._query_row(FILES) != (self._files,)
+            digests.file = f"{self._files} of {self._pages} pages"
         return digests
 
-    def _file(self) -> str | None:
-        """Return what the pages are of, and by how many of them they were divided."""
-        if not self._has_pages:
-            return None
-        row = self._query_row(FILE, [self._table])
-        return f"{row and row[0]} of {self._pages} pages"
-
-    def _query_row(self, statement: LiteralString, values: Sequence[object]) -> tuple[Any, ...] | None:
+    def _query_row(self, statement: LiteralString, **values: object) -> tuple[Any, ...] | None:
         """Return the one row that the server reports about the table."""
         with translated(Subject(self._scan.entity), outcome=Outcome.NOT_APPLIED):
-            return self._snapshot.connection.execute(statement, values).fetchone()
+            return self._snapshot.connection.execute(statement, values | {"table": self._table}).fetchone()
 
     def lines(self, tenant_id: str | None, part: int, parts: int) -> Generator[bytes]:
         """Yield the lines of one of several parts, some at a time."""

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 # One row per relation: its size, whether the role may use the schema and is bound by row-level security, and
 # as JSON its columns, the policies that decide what the role reads, and its indexes.
 RELATIONS: Final = """
-SELECT c.relname, c.reltuples::bigint, current_user,
+SELECT c.relname,
+       CASE c.relkind WHEN 'p' THEN (SELECT sum(reltuples) FROM pg_partition_tree(c.oid)
+                                       JOIN pg_class p ON p.oid = relid WHERE p.relkind <> 'p')
+            ELSE c.reltuples END::bigint, current_user,
        has_schema_privilege(n.oid, 'USAGE'),
        row_security_active(c.oid),
        (SELECT coalesce(jsonb_object_agg(a.attname, jsonb_build_object(

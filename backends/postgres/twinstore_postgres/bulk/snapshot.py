@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.mapping.table import Table
 
-# The server does not check the rows of a foreign table against its columns, and a view declares nothing.
+# The server does not check the rows of a foreign table or partition against its columns, and a view declares
+# nothing.
 FIND: Final = b"""
 SELECT c.relkind = 'f'
+       OR EXISTS (SELECT FROM pg_partition_tree(c.oid) JOIN pg_class p ON p.oid = relid WHERE p.relkind = 'f')
        OR (SELECT count(*) FROM pg_attribute a
             WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND a.attnotnull) < cardinality(%s::text[])
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

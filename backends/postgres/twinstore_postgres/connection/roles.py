@@ -193,7 +193,7 @@ SELECT current_user::text,
                           AND NOT (c.relrowsecurity AND c.relforcerowsecurity)), '{{}}'),
        {STARTED}
   FROM pg_roles r
-  LEFT JOIN pg_class c ON c.relkind = 'r' AND c.relnamespace = to_regnamespace(%s)
+  LEFT JOIN pg_class c ON c.relkind IN ('r', 'p') AND c.relnamespace = to_regnamespace(%s)
  WHERE r.rolname = current_user
  GROUP BY r.oid, r.rolsuper, r.rolbypassrls
 """  # noqa: S608  # a part of the same statement

@@ -17,6 +17,14 @@ from twinstore_postgres.connection.cursors import OwnCursor, own_cursor
 from twinstore_postgres.connection.roles import unknown_sentence
 from twinstore_postgres.mapping.columns import text
 from twinstore_postgres.schema.migrator import STORE
+from twinstore_postgres.schema.partitions import (
+    FORMS,
+    LINES,
+    PARTITIONS,
+    impossible_indexes,
+    partition_differences,
+    partitions_of_others,
+)
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -73,7 +81,8 @@ SELECT format('table %%s: row-level security %%s%%s', c.relname,
               CASE WHEN c.relforcerowsecurity AND c.relrowsecurity THEN 'forced'
                    WHEN c.relrowsecurity THEN 'enabled' ELSE 'off' END,
               CASE c.relpersistence WHEN 'u' THEN ', unlogged' ELSE '' END)
-  FROM pg_class c WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
+  FROM pg_class c
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition
 """
 COLUMNS: Final = b"""
 SELECT concat_ws(' ', format('column %%s.%%s:', c.relname, a.attname), format_type(a.atttypid, a.atttypmod),
@@ -83,20 +92,24 @@ SELECT concat_ws(' ', format('column %%s.%%s:', c.relname, a.attname), format_ty
   JOIN pg_class c ON c.oid = a.attrelid
   LEFT JOIN pg_collation l ON l.oid = a.attcollation
   LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
- WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+   AND a.attnum > 0 AND NOT a.attisdropped
 """
-# Newer servers list NOT NULL as constraints too; the columns show it already.
+# Newer servers list NOT NULL as constraints too; the columns show it already. What a partition inherits is
+# that of its parent, and a reference to a parent is repeated for each partition.
 CONSTRAINTS: Final = b"""
 SELECT format('constraint %%s.%%s: %%s', c.relname, k.conname, pg_get_constraintdef(k.oid))
   FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
- WHERE k.connamespace = to_regnamespace(%s) AND k.contype <> 'n'
+ WHERE k.connamespace = to_regnamespace(%s) AND k.contype <> 'n' AND k.conparentid = 0
+   AND NOT (c.relispartition AND k.coninhcount > 0)
 """
 INDEXES: Final = b"""
-SELECT format('index %%s: %%s', c.relname, pg_get_indexdef(i.indexrelid) ||
-              CASE WHEN NOT i.indisvalid THEN ' (invalid)'
+SELECT format('index %%s: %%s', c.relname, replace(pg_get_indexdef(i.indexrelid), ' ON ONLY ', ' ON ') ||
+              CASE WHEN NOT i.indisvalid AND c.relkind = 'I' THEN ' (not on every partition)'
+                   WHEN NOT i.indisvalid THEN ' (invalid)'
                    WHEN NOT (i.indisready AND i.indislive) THEN ' (not ready)' ELSE '' END)
   FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
- WHERE c.relnamespace = to_regnamespace(%s)
+ WHERE c.relnamespace = to_regnamespace(%s) AND NOT c.relispartition
 """
 POLICIES: Final = b"""
 SELECT format('policy %%s.%%s: %%s %%s to %%s USING (%%s) WITH CHECK (%%s)', tablename, policyname,
@@ -108,7 +121,8 @@ TRIGGERS: Final = b"""
 SELECT format('trigger %%s.%%s: %%s', c.relname, t.tgname,
               CASE WHEN t.tgisinternal THEN 'switched off' ELSE pg_get_triggerdef(t.oid) END)
   FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
- WHERE c.relnamespace = to_regnamespace(%s) AND (NOT t.tgisinternal OR t.tgenabled IN ('D', 'R'))
+ WHERE c.relnamespace = to_regnamespace(%s)
+   AND (NOT t.tgisinternal AND t.tgparentid = 0 OR t.tgenabled IN ('D', 'R'))
 """
 RULES: Final = (
     b"SELECT format('rule %%s.%%s: %%s', tablename, rulename, definition) FROM pg_rules WHERE schemaname = %s"
@@ -130,7 +144,7 @@ SELECT format('grant %%s: %%s', c.relname, p.privilege)
   FROM pg_class c
  CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER'])
          AS p (privilege)
- WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r'
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition
    AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
    AND has_table_privilege(%s, c.oid, p.privilege)
 """
@@ -140,7 +154,8 @@ SELECT format('grant %%s: %%s (%%I)', c.relname, p.privilege, a.attname)
   FROM pg_class c
   JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
  CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) AS p (privilege)
- WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.attacl IS NOT NULL
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+   AND a.attacl IS NOT NULL
    AND EXISTS (SELECT FROM pg_roles WHERE rolname = %s)
    AND has_column_privilege(%s, c.oid, a.attnum, p.privilege)
    AND NOT has_table_privilege(%s, c.oid, p.privilege)
@@ -154,12 +169,14 @@ SELECT format('public use schema: %%s', a.privilege_type)
 SELECT format('public %%s %%s: %%s', CASE c.relkind WHEN 'S' THEN 'use' ELSE 'grant' END, c.relname,
               a.privilege_type)
   FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
- WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'S') AND a.grantee = 0
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'p', 'S') AND NOT c.relispartition
+   AND a.grantee = 0
  UNION ALL
 SELECT format('public grant %%s: %%s (%%I)', c.relname, a.privilege_type, t.attname)
   FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid
  CROSS JOIN LATERAL aclexplode(t.attacl) AS a
- WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND a.grantee = 0 AND NOT t.attisdropped
+ WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+   AND a.grantee = 0 AND NOT t.attisdropped
 """
 # Rows of such a table are read with those of ours, and no key and no policy of ours holds for them.
 CHILDREN: Final = b"""
@@ -174,7 +191,7 @@ def describe_schema(connection: Connection, schema: str, role: str = "") -> tupl
 
     Sorted; one round trip. The connection may be a caller's own, whose cursors answer otherwise.
     """
-    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES, TRIGGERS, RULES, CHILDREN)
+    queries = (TABLES, COLUMNS, CONSTRAINTS, INDEXES, POLICIES, TRIGGERS, RULES, CHILDREN, FORMS, PARTITIONS)
     statement = b" UNION ALL ".join([*queries, PUBLIC, GRANTS, COLUMN_GRANTS, USES])
     granted = [schema, role, role]
     values = [schema] * (len(queries) + 3) + [*granted, *granted, role, schema, role, role, schema, *granted]
@@ -261,7 +278,8 @@ def _parts(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 def undone(connection: Connection, module: ModuleSpec[object], *, bound: bool) -> tuple[str, ...]:
     """Return one sentence for each part of the wanted schema that a service relies on and that is not so.
 
-    First what protects tenants, then columns and keys, of which more than wanted does not matter.
+    First the partitions and what protects tenants, then columns and keys, of which more than wanted does not
+    matter.
 
     Args:
         connection: as the role that answers requests.
@@ -277,7 +295,8 @@ def undone(connection: Connection, module: ModuleSpec[object], *, bound: bool) -
         part for table in sorted(set(wanted) & set(real)) for part in sorted(wanted[table] - real[table])
     )
     absent = (part for part in lacking if not part.startswith(PROTECTION) and part not in unusable)
-    return (*unprotected, *unusable.values(), *(f"Missing: {part}." for part in absent))
+    divided = partition_differences(lines, shipped)
+    return (*divided, *unprotected, *unusable.values(), *(f"Missing: {part}." for part in absent))
 
 
 def unusable_indexes(
@@ -288,7 +307,7 @@ def unusable_indexes(
     A plain index that is not valid only costs time.
     """
     for part in map(Part.of, wanted):
-        states = (NOT_READY,) if part.is_plain_index else (NOT_READY, INVALID)
+        states = (NOT_READY,) if part.is_plain_index else (NOT_READY, INVALID, NOT_ON_ALL)
         for found in (part.line + state for state in states if part.kind == "index"):
             if found in real:
                 yield part.line, missing(part, Part.of(found), repair)
@@ -328,6 +347,7 @@ POLICY_REST: Final = re.compile(
 # An index that the server does not use, or that gets no new rows.
 INVALID: Final = " (invalid)"
 NOT_READY: Final = " (not ready)"
+NOT_ON_ALL: Final = " (not on every partition)"
 REPEATED: Final = frozenset({"grant", "use", "public grant", "public use"})
 SWITCHES: Final = {
     "row-level security forced": "ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
@@ -387,24 +407,29 @@ def differences(
         additions: include tables and plain indexes that are not ours, which do not affect our rows.
     """
     repair = RepairWriter(schema, role)
-    has, should = parts_of(real), parts_of(wanted)
+    has, should = parts_of([line for line in real if not line.startswith(LINES)]), parts_of(wanted)
+    impossible, unknown = impossible_indexes(real, wanted), partitions_of_others(real, tables_of(should))
     absent, foreign = tables_of(should) - tables_of(has), tables_of(has) - tables_of(should)
     lost = [
         part
         for part in should.values()
-        if part.line not in real and part.table not in absent and not implied(part, has, should)
+        if part.line not in real
+        and part.table not in absent
+        and part.name not in impossible
+        and not implied(part, has, should)
     ]
     more = [
         part
         for part in has.values()
         if part.identity not in should
-        and part.table not in foreign
+        and part.table not in foreign | unknown
         # A right of all roles is named as such; to revoke it from one role does nothing.
         and f"public {part.line}" not in real
         and not implied(part, should, has)
         and (additions or not part.is_plain_index)
     ]
     return (
+        *partition_differences(real, wanted),
         *(f"Missing: table {name}. To fix: {repair.script}" for name in sorted(absent)),
         *(missing(part, has.get(part.identity), repair) for part in sorted(lost)),
         *(f"Not wanted: {part.line}. To fix: {repair.removal(part)}" for part in sorted(more)),

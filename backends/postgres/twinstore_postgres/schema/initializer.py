@@ -17,6 +17,7 @@ from twinstore.ledger import LEDGER_MODULE
 from twinstore.migrations.applied import statuses
 from twinstore.migrations.migration import (
     COUNTED_ROWS,
+    ExportsPartitions,
     Initializer,
     MigrationReport,
     MigrationState,
@@ -49,6 +50,7 @@ from twinstore_postgres.schema.comparison import (
     wanted_schema,
 )
 from twinstore_postgres.schema.migrator import added_columns, created_tables, forced_tables, naming_rights
+from twinstore_postgres.schema.partitions import partitioned
 from twinstore_postgres.schema.script import script
 from twinstore_postgres.schema.sequences import numbering_differences, odd_sequences
 from twinstore_postgres.settings import DRIVER
@@ -74,7 +76,7 @@ SELECT FROM pg_class WHERE oid = to_regclass(%s) AND pg_has_role(relowner, 'USAG
 """
 
 
-class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, ReportsDefaults):
+class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, ReportsDefaults, ExportsPartitions):
     """Implements :class:`~twinstore.migrations.migration.Initializer`.
 
     See :func:`initializer_class` for its module.
@@ -175,6 +177,10 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
     @override
     def export(self, names: Collection[str] | None = None) -> str:
         return script(self.module, self._settings.application_role, names)
+
+    @override
+    def export_partitioned(self, counts: Mapping[str, int]) -> str:
+        return partitioned(self.export(), self.module, wanted_schema(self.module), counts)
 
     @override
     def snapshot(self) -> SchemaSnapshot:
@@ -410,7 +416,7 @@ POLICY: Final = "policy "
 MOST_LISTED_ROWS: Final = 50
 # Relations of a name that a table should have, and whether their rows are already hidden from all roles.
 RELATIONS: Final = """
-SELECT c.relname, c.relkind = 'r', c.relforcerowsecurity AND c.relrowsecurity
+SELECT c.relname, c.relkind IN ('r', 'p'), c.relforcerowsecurity AND c.relrowsecurity
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = %s AND c.relname = ANY (%s) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """

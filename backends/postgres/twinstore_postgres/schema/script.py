@@ -45,7 +45,7 @@ DECLARE
 BEGIN
     FOR name IN SELECT relname FROM pg_class
                  WHERE relnamespace = to_regnamespace({schema}) AND relname = ANY ({tables})
-                   AND relkind = 'r' AND NOT (relrowsecurity AND relforcerowsecurity)
+                   AND relkind IN ('r', 'p') AND NOT (relrowsecurity AND relforcerowsecurity)
                    AND relname <> ALL (accepted)
     LOOP
         EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', {schema}, name) INTO holds;

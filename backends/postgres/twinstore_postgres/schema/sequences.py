@@ -34,7 +34,7 @@ SELECT s.name, q.seqincrement AS step, q.seqcycle AS cycles, q.seqmax AS highest
   FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
  CROSS JOIN LATERAL pg_get_serial_sequence(%(table)s, a.attname) AS s (name)
   LEFT JOIN pg_sequence q ON q.seqrelid = to_regclass(s.name)
- WHERE a.attrelid = to_regclass(%(table)s) AND a.attname = %(column)s AND c.relkind = 'r'
+ WHERE a.attrelid = to_regclass(%(table)s) AND a.attname = %(column)s AND c.relkind IN ('r', 'p')
    AND has_table_privilege(c.oid, 'SELECT')
    AND (s.name IS NULL OR has_sequence_privilege(q.seqrelid, 'USAGE, SELECT'))
 """

@@ -76,6 +76,14 @@ AcceptDrop = Annotated[
 ]
 ExecuteOption = Annotated[bool, typer.Option("--execute", help="Drop; without it, only count.")]
 Migration = Annotated[str, typer.Argument(metavar="MIGRATION", help="Its name, or its number, such as 014.")]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partitions",
+        metavar="TABLE=COUNT",
+        help="Create this table of PostgreSQL in so many partitions, by the hash of its key; repeatable.",
+    ),
+]
 AcceptRls = Annotated[
     list[str] | None,
     typer.Option(
@@ -204,11 +212,33 @@ def revert(
 @app.command()
 def export(
     one: OneStore,
+    partitions: Partitions = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
     """Print the migrations as SQL or as a shell script, for an administrator."""
+    from twinstore.migrations.migration import ExportsPartitions
+
+    counts = dict(map(partition_option, partitions or ()))
     with one.opened() as store:
-        _emit_script(output, store.storage.initializer.export())
+        initializer = store.storage.initializer
+        if not counts:
+            _emit_script(output, initializer.export())
+        elif isinstance(initializer, ExportsPartitions):
+            _emit_script(output, initializer.export_partitioned(counts))
+        else:
+            raise ConfigurationError(f"{store.backend} has no partitions; leave --partitions out.")
+
+
+def partition_option(text: str) -> tuple[str, int]:
+    """Return the table of an option and the number of its partitions.
+
+    Raises:
+        ValidationError: it has not the form TABLE=COUNT.
+    """
+    table, _, count = text.partition("=")
+    if not (table and count.isascii() and count.isdigit()):
+        raise ValidationError(f"--partitions expects TABLE=COUNT, such as runs=16, got {text}.")
+    return table, int(count)
 
 
 def _emit_script(output: Format, text: str) -> None:
