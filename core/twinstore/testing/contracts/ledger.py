@@ -565,12 +565,13 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
 
         whole = after_deaths(taken(ledger, lease.job_id, self.entity.name), MAX_DEATHS)
         ledger.split(whole, ("p",), lower=Suspicion.PART, upper=Suspicion.ROW)
-        for act in (
+        acts: list[Callable[[], object]] = [
             lambda: finished(workspace, whole),
             lambda: ledger.split(whole, ("n",), lower=Suspicion.ROW, upper=Suspicion.ROW),
             lambda: ledger.suspect(whole),
             lambda: ledger.finish_unread(whole, quarantine_line(whole, 1)),
-        ):
+        ]
+        for act in acts:
             with pytest.raises(LeaseLostError):
                 act()
         found = [(item.number, item.within, item.suspicion) for item in ledger.ranges(lease.job_id)]

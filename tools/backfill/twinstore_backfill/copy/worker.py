@@ -198,9 +198,8 @@ def _process(context: CopyContext, claim: Claim) -> None:
 def _may_be_copied(context: CopyContext, claim: Claim) -> bool:
     """Whether a range of which workers died is empty; otherwise come closer to the row that it is."""
     entity, ledger = context.entities[claim.entity], context.ledger
-    rules = context.source.rules
     # Keys that rules make are not read alone.
-    if rules.of(entity, KeyRule) or rules.of(entity, IdRule):
+    if any(isinstance(rule, KeyRule | IdRule) for rule in context.source.rules.changing(entity)):
         _release_range(context, claim, TwinstoreError(DIED))
         return False
     steps = partial(isolate, context.source.port, ledger, entity, claim)
