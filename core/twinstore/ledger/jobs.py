@@ -90,6 +90,19 @@ class JobLedger(LedgerRows):
         """Ask every worker of the job to take no more ranges."""
         self._leased(lease, lambda job: job.evolve(stop=True, stop_reason=reason))
 
+    def halt(self, job_id: str, reason: str) -> CopyJob:
+        """Ask every worker of a job to take no more ranges, for a reason that any of them has found.
+
+        Stopped already: nothing changes.
+
+        Raises:
+            NotFoundError: there is no such job.
+        """
+        return self._update_job(
+            job_id,
+            lambda job: job if job.stop and not job.paused else job.evolve(stop=True, stop_reason=reason),
+        )
+
     def resume(self, lease: Lease) -> None:
         """Let workers take ranges again."""
         self._leased(lease, lambda job: job.evolve(stop=False, stop_reason=None) if job.stop else job)

@@ -186,6 +186,12 @@ class RangeLedger(JobLedger):
         self._clocks[job_id, worker] = stored.expires_at - lease, time.monotonic()
         self._last_heartbeats[job_id, worker] = sign
 
+    def living(self, job_id: str, worker: str) -> int:
+        """Return how many workers of a job live, this one included, which has given a sign of life."""
+        now = self._now(job_id, worker)
+        rows = self._all(WORKERS, [Equals("jobId", job_id)], key_order(WORKERS))
+        return max(1, sum(row.model.expires_at > now for row in rows))
+
     def leave(self, job_id: str, worker: str) -> None:
         """Say that a worker is gone, so that its ranges are free at once."""
         where = (Equals("jobId", job_id), Equals("worker", worker))
@@ -381,12 +387,14 @@ class RangeLedger(JobLedger):
         """
         if not others:
             return frozenset()
-        server, local = self._clocks[job_id, worker]
-        now = server + timedelta(seconds=time.monotonic() - local)
-        names = sorted(others)
+        now, names = self._now(job_id, worker), sorted(others)
         rows = self._access.find(WORKERS, ALL_TENANTS, [(job_id, name) for name in names])
         pairs = zip(names, rows, strict=True)
         return frozenset(name for name, row in pairs if row is None or row.model.expires_at <= now)
+
+    def _now(self, job_id: str, worker: str) -> datetime:
+        server, local = self._clocks[job_id, worker]
+        return server + timedelta(seconds=time.monotonic() - local)
 
     def _take_from(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
         """Take one range over; where rows are locked, one that is just being committed is passed over."""
@@ -570,9 +578,10 @@ class Ledger(RangeLedger):
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return (row.model for row in rows)
 
-    def quarantine_counts(self, job_id: str, entity: str) -> dict[str, int]:
-        """Return how many documents of an entity are in quarantine by reason, also of ranges in progress."""
-        where = (*of_entity(job_id, entity), Equals("part", 0))
+    def quarantine_counts(self, job_id: str, entity: str | None = None) -> dict[str, int]:
+        """Return how many documents are in quarantine by reason, also of ranges in progress."""
+        of = (Equals("jobId", job_id),) if entity is None else of_entity(job_id, entity)
+        where = (*of, Equals("part", 0))
         return self._access.count(
             QUARANTINE, self._query(QUARANTINE, where, key_order(QUARANTINE), 1), "reason"
         )
@@ -584,6 +593,14 @@ class Ledger(RangeLedger):
         where = (Equals("jobId", job_id), Equals("entity", entity), OneOf("key", names), Equals("part", 0))
         rows = self._all(QUARANTINE, where, key_order(QUARANTINE), PAGE_OF_LINES)
         return {wanted[row.model.key]: row.model.reason for row in rows}
+
+    def conflict_count(self, job_id: str) -> int:
+        """Return the number of rows that the target of a job had with other content, and keeps."""
+        where = (Equals("jobId", job_id), Equals("overwritten", value=False))
+        found = self._access.count(
+            CONFLICTS, self._query(CONFLICTS, where, key_order(CONFLICTS), 1), "entity"
+        )
+        return sum(found.values())
 
     def conflicts(self, job_id: str) -> Iterator[ConflictLine]:
         """Return the conflicts of a job in the order of ranges and lines."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from logging import getLogger
+from math import inf
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN
 from twinstore.errors import ValidationError
 from twinstore.ledger import JobState
 from twinstore_backfill.outcome import UnknownJobError
@@ -15,7 +17,7 @@ from twinstore_backfill.stores import has_ledger
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from twinstore.ledger import CopyJob, RangeProgress, RangeTally
+    from twinstore.ledger import CopyJob, Ledger, RangeProgress, RangeTally
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.stores import Store
@@ -24,6 +26,8 @@ log = getLogger(__name__)
 
 # Documents per second; nothing comes near it, and every store can hold it.
 HIGHEST_RATE: Final = 1_000_000_000
+# How often a worker that keeps to a rate asks how many share it.
+SHARE_SECONDS: Final = 5.0
 
 
 class Control:
@@ -74,26 +78,37 @@ def select_job(target: Store, given: str | None) -> CopyJob:
 
 
 class RateLimiter:
-    """A token bucket that holds one second's worth and is shared by all workers.
+    """A token bucket that holds one second's worth and is shared by all threads.
 
     Callers take what they need at once and then wait until their debt is paid, so a batch may be larger
     than the bucket.
     """
 
-    def __init__(self, rate: float | None, stop: StopSwitch, now: Callable[[], float] = monotonic) -> None:
-        """Take the rate per second (``None``: no limit) and the switch that ends a wait early."""
+    def __init__(
+        self,
+        rate: float | None,
+        stop: StopSwitch,
+        now: Callable[[], float] = monotonic,
+        *,
+        workers: Callable[[], int] = lambda: 1,
+    ) -> None:
+        """Take the rate per second, and what waits and counts.
+
+        Args:
+            rate: that of all workers of the job together; ``None`` for no limit.
+            stop: the switch that ends a wait early.
+            now: the seconds.
+            workers: how many workers share the rate now.
+        """
         self._rate = rate
+        self._workers = workers
         self._share = 1.0
+        self._share_until = -inf
         self._stop = stop
         self._now = now
         self._lock = Lock()
         self._tokens = 0.0
         self._filled = now()
-
-    def set_share(self, share: float) -> None:
-        """Keep to a part of the rate, because other processes have the rest of it."""
-        with self._lock:
-            self._share = share
 
     def set_rate(self, rate: float | None) -> None:
         """Keep to another rate from the next call on; who waits already waits as before."""
@@ -110,6 +125,9 @@ class RateLimiter:
         rate = self._rate
         if rate is None:
             return
+        if self._now() >= self._share_until:
+            self._share_until = self._now() + SHARE_SECONDS
+            self._share = 1 / self._workers()
         wait = self._debt(count, rate * self._share)
         if wait > 0:
             # Outside the lock, so that the others can count what they take meanwhile.
@@ -126,31 +144,44 @@ class RateLimiter:
 
 
 class Limits:
-    """Counts what went wrong in all ranges of a job and stops the copy beyond the limits."""
+    """Judges from the lines of the ledger whether too much went wrong, and stops the job then.
 
-    def __init__(self, options: CopyOptions, stop: StopSwitch) -> None:
-        self.exceeded = ""
+    Any worker does, after each range that adds to it.
+    """
+
+    def __init__(self, ledger: Ledger, job_id: str, options: CopyOptions, stop: StopSwitch) -> None:
+        self._ledger = ledger
+        self._job_id = job_id
         self._max_conflicts = options.max_conflicts
         self._max_quarantine = options.max_quarantine
         self._overwrite = options.on_conflict == "overwrite"
         self._retry = options.retry_quarantine
         self._stop = stop
-        self._lock = Lock()
-        self._conflicts = 0
-        self._quarantined = 0
 
-    def add(self, tally: RangeTally, waiting: int = 0) -> None:
-        """Count the tally of a range that was just committed, without the rows that wait for others."""
-        with self._lock:
-            self._conflicts += sum(tally.conflicts.values())
-            self._quarantined += sum(tally.quarantined.values()) - (waiting if self._overwrite else 0)
-            self._check_limits()
+    def judge(self, tally: RangeTally | None = None, *, waiting: bool = False) -> None:
+        """Stop the job if a limit is exceeded, after a range with that tally.
 
-    def add_unresolved(self, waiting: int) -> None:
-        """Count rows that waited for others without success."""
-        with self._lock:
-            self._quarantined += waiting
-            self._check_limits()
+        Args:
+            tally: what was added; ``None`` looks in any case.
+            waiting: also count rows that wait for a value which another range may free.
+        """
+        adds_conflicts = tally is None or bool(tally.conflicts)
+        adds_quarantine = tally is None or bool(tally.quarantined)
+        most, reason = self._max_quarantine, ""
+        if adds_conflicts and self._ledger.conflict_count(self._job_id) > self._max_conflicts:
+            reason = f"more than {self._max_conflicts} conflicts (--max-conflicts)"
+        elif most is not None and adds_quarantine:
+            if self._refused(waiting=waiting or not self._overwrite) > most:
+                reason = f"more than {most} quarantined documents (--max-quarantine)"
+        if reason:
+            self._ledger.halt(self._job_id, reason)
+            self._stop.request()
+
+    def _refused(self, *, waiting: bool) -> int:
+        counts = self._ledger.quarantine_counts(self._job_id)
+        return sum(
+            rows for reason, rows in counts.items() if waiting or not reason.startswith(UNIQUE_VALUE_TAKEN)
+        )
 
     def reopen(self, noted: Iterable[RangeProgress], others: Collection[int]) -> set[int]:
         """Return the numbers of the finished ranges that must be processed again, besides some others.
@@ -175,18 +206,7 @@ class Limits:
         beyond = self._max_quarantine is not None and sum(quarantined.values()) > self._max_quarantine
         if beyond or self._retry:
             again |= quarantined.keys()
-        # Ranges that are processed again will be counted again.
-        self._conflicts = sum(count for number, count in conflicts.items() if number not in again)
-        self._quarantined = sum(count for number, count in quarantined.items() if number not in again)
         return again
-
-    def _check_limits(self) -> None:
-        if self._conflicts > self._max_conflicts:
-            self.exceeded = f"more than {self._max_conflicts} conflicts (--max-conflicts)"
-        elif self._max_quarantine is not None and self._quarantined > self._max_quarantine:
-            self.exceeded = f"more than {self._max_quarantine} quarantined documents (--max-quarantine)"
-        if self.exceeded:
-            self._stop.request()
 
 
 def _counts(tallies: Iterable[tuple[int, Mapping[str, int]]]) -> dict[int, int]:

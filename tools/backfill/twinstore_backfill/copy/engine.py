@@ -177,7 +177,6 @@ class Copy:
         self._source, self._target, self._options = source, target, options
         self._progress, self._stop = progress, stop
         self._ledger = target.ledger
-        self._limits = Limits(options, stop)
         self._conflict_retry = ConflictRetry(stop)
         self._rows = SourceRows(source.bulk, options)
         self._exported = ExportedLines()
@@ -287,7 +286,9 @@ class Copy:
     def _context(
         self, job: CopyJob, worker: str, entities: Sequence[Entity], keeper: LeaseKeeper
     ) -> CopyContext:
-        limiter = RateLimiter(self._options.max_rate, self._stop)
+        limiter = RateLimiter(
+            self._options.max_rate, self._stop, workers=lambda: self._ledger.living(job.id, worker)
+        )
         queue = RangeQueue(
             self._ledger,
             job.id,
@@ -298,7 +299,7 @@ class Copy:
             conflict_retry=self._conflict_retry,
             control=Control(limiter, job),
             begin=lambda entity: self._begin(job, entity),
-            settle=lambda entity: self._write_moves(keeper, entity),
+            settle=lambda entity: self._write_moves(job, keeper, entity),
             end=self._end,
         )
         return CopyContext(
@@ -307,7 +308,7 @@ class Copy:
             target=self._target.bulk,
             ledger=self._ledger,
             queue=queue,
-            limits=self._limits,
+            limits=self._limits(job),
             limiter=limiter,
             conflict_retry=self._conflict_retry,
             stop=self._stop,
@@ -319,6 +320,9 @@ class Copy:
             on_conflict=self._options.on_conflict,
         )
 
+    def _limits(self, job: CopyJob) -> Limits:
+        return Limits(self._ledger, job.id, self._options, self._stop)
+
     def _reopen_ranges(self, job: CopyJob, lease: Lease) -> None:
         """Free ranges of dead workers, and reopen ranges that failed or must be processed again."""
         # First: a stop of an earlier run would end this one before its first range.
@@ -329,7 +333,7 @@ class Copy:
         for entity in self._source.bulk.entities():
             under = next(iter(self._options.rules.under(entity)), None)
             again.update(self._ledger.copied_otherwise(job.id, entity.name, under))
-        again |= self._limits.reopen(self._ledger.noted_ranges(job), again)
+        again |= self._limits(job).reopen(self._ledger.noted_ranges(job), again)
         self._ledger.reopen(lease, sorted(again))
 
     def _plan(self, keeper: LeaseKeeper, entities: Sequence[Entity]) -> None:
@@ -363,7 +367,7 @@ class Copy:
         self._progress.start(entity.name, self._rows.count(entity, most), before["read"])
         self._progress.count(entity.name, before)
 
-    def _write_moves(self, keeper: LeaseKeeper, entity: Entity) -> bool:
+    def _write_moves(self, job: CopyJob, keeper: LeaseKeeper, entity: Entity) -> bool:
         """Write rows whose unique values moved between ranges; return whether there is more to copy."""
         if self._options.on_conflict != "overwrite":
             return False
@@ -372,19 +376,20 @@ class Copy:
             f"Settling {entity.name}",
             lambda: resolve_unique_moves(*sides, self._ledger, keeper.refresh(), entity),
         )
-        if not moves.settled:
+        if moves.waiting and not moves.settled:
             # Nothing frees these any more, so that they count like all the others now.
-            self._limits.add_unresolved(moves.waiting)
+            self._limits(job).judge(waiting=True)
         return bool(moves.settled)
 
     def _conclude(self, lease: Lease) -> str:
         """Complete the job when every range is live; return why it was stopped."""
-        if self._limits.exceeded:
-            self._ledger.stop(lease, self._limits.exceeded)
+        job = known_job(self._target, lease.job_id)
+        if job.stop and not job.paused:
+            return job.stop_reason or ""
         # By the ledger and not by what this process has done: others may share the job.
-        elif set(self._ledger.counts(lease.job_id)) <= {RangeState.LIVE.value}:
+        if set(self._ledger.counts(job.id)) <= {RangeState.LIVE.value}:
             self._ledger.complete(lease)
-        return self._limits.exceeded
+        return ""
 
     @contextmanager
     def _lines_exported(self, job: CopyJob) -> Iterator[None]:

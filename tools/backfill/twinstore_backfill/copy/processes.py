@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from multiprocessing.connection import Connection
 
-    from twinstore.ledger import CopyJob, Ledger, RangeTally
+    from twinstore.ledger import CopyJob, Ledger
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.process.messages import Messages
     from twinstore_backfill.stores import Store, StoreSpec
@@ -83,10 +83,9 @@ class HelperPool(AbstractContextManager["HelperPool"]):
         self, source: Store, target: Store, options: CopyOptions, job: CopyJob, threads: list[int]
     ) -> None:
         """Start a helper for each number of threads but the first, which are those of this process."""
-        own, *others = threads
+        _, *others = threads
         if not others or source.spec is None or target.spec is None:
             return
-        self._context.limiter.set_share(own / sum(threads))
         for number in others:
             # Their rows are heard of before this process comes to them.
             for entity in self._context.entities.values():
@@ -98,7 +97,6 @@ class HelperPool(AbstractContextManager["HelperPool"]):
                 entities=tuple(self._context.entities),
                 options=options,
                 threads=number,
-                share=number / sum(threads),
                 messages=message_settings(),
             )
             self._begin(assignment)
@@ -227,8 +225,6 @@ class HelperProcess:
                 self._open[entity] -= outcomes.get("read", 0)
                 context.progress.count(entity, outcomes)
                 context.queue.notify_changed()
-            case Tallied(tally, waiting):
-                context.limits.add(tally, waiting)
             case Begun():
                 self._begun = True
             case Echo(number) if number == self._echoes:
@@ -248,7 +244,7 @@ class HelperProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The order that a helper gets when it starts; ``share`` is its part of the rate."""
+    """The order that a helper gets when it starts."""
 
     source: StoreSpec
     target: StoreSpec
@@ -256,7 +252,6 @@ class Assignment:
     entities: tuple[str, ...]
     options: CopyOptions
     threads: int
-    share: float
     messages: Messages
 
 
@@ -279,14 +274,6 @@ class Finished:
 
     entity: str
     outcomes: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Tallied:
-    """The totals of a range that is live, for the limits."""
-
-    tally: RangeTally
-    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,18 +350,6 @@ class RemoteProgress(Progress):
         self._parent.send(Finished(name, dict(outcomes)))
 
 
-class RemoteLimits(Limits):
-    """Limits that the parent keeps, which counts the ranges of all."""
-
-    def __init__(self, options: CopyOptions, stop: StopSwitch, parent: ParentConnection) -> None:
-        super().__init__(options, stop)
-        self._parent = parent
-
-    @override
-    def add(self, tally: RangeTally, waiting: int = 0) -> None:
-        self._parent.send(Tallied(tally, waiting))
-
-
 def run_helper(connection: Connection, assignment: Assignment) -> None:
     """Copy ranges of a job until none is left or the parent says stop: all that a helper does."""
     begin_child(assignment.messages)
@@ -400,8 +375,8 @@ def copy_as_helper(source: Store, target: Store, assignment: Assignment, parent:
     job = ledger.find(assignment.job_id)
     if job is None:
         raise LookupError(assignment.job_id)
-    limiter = RateLimiter(None if job.max_rate is None else float(job.max_rate), stop)
-    limiter.set_share(assignment.share)
+    rate = None if job.max_rate is None else float(job.max_rate)
+    limiter = RateLimiter(rate, stop, workers=lambda: ledger.living(job.id, worker))
     conflict_retry = ConflictRetry(stop)
     entities = [entity for entity in source.bulk.entities() if entity.name in assignment.entities]
     queue = RangeQueue(
@@ -423,7 +398,7 @@ def copy_as_helper(source: Store, target: Store, assignment: Assignment, parent:
         target=target.bulk,
         ledger=ledger,
         queue=queue,
-        limits=RemoteLimits(options, stop, parent),
+        limits=Limits(ledger, job.id, options, stop),
         limiter=limiter,
         conflict_retry=conflict_retry,
         stop=stop,

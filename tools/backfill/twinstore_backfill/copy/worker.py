@@ -191,7 +191,7 @@ def _process(context: CopyContext, claim: Claim) -> None:
         # It may have failed before in this run.
         context.failures.pop(claim.number, None)
         context.share.add(sum(copied.tally.read.values()), copied.packed)
-        context.limits.add(copied.tally, copied.waiting)
+        context.limits.judge(copied.tally)
         context.progress.count(claim.entity, outcomes_of(copied.tally))
 
 
