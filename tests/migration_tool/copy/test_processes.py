@@ -18,7 +18,7 @@ from twinstore.errors import ConfigurationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy import engine, processes
-from twinstore_backfill.copy.control import RateLimiter
+from twinstore_backfill.copy.control import SHARE_SECONDS, RateLimiter
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.processes import Advanced, Begun, Finished, HelperProcess, threads_of_processes
@@ -206,7 +206,11 @@ def test_each_process_keeps_to_its_part_of_the_rate() -> None:
         def pause(self, seconds: float) -> None:
             waited.append(seconds)
 
-    limiter = RateLimiter(100.0, Waiting(), now=lambda: 0.0)
-    limiter.set_share(0.25)
+    now, workers = [0.0], [4]
+    limiter = RateLimiter(100.0, Waiting(), now=lambda: now[0], workers=lambda: workers[0])
     limiter.take(50)
-    assert waited == [2.0]
+    workers[0] = 1
+    limiter.take(50)
+    now[0] += SHARE_SECONDS
+    limiter.take(250)
+    assert waited == [2.0, 4.0, 1.5]

@@ -165,23 +165,24 @@ class Limits:
             tally: what was added; ``None`` looks in any case.
             waiting: also count rows that wait for a value which another range may free.
         """
-        adds_conflicts = tally is None or bool(tally.conflicts)
-        adds_quarantine = tally is None or bool(tally.quarantined)
-        most, reason = self._max_quarantine, ""
-        if adds_conflicts and self._ledger.conflict_count(self._job_id) > self._max_conflicts:
-            reason = f"more than {self._max_conflicts} conflicts (--max-conflicts)"
-        elif most is not None and adds_quarantine:
-            if self._refused(waiting=waiting or not self._overwrite) > most:
-                reason = f"more than {most} quarantined documents (--max-quarantine)"
+        reason = self._beyond_conflicts() if tally is None or tally.conflicts else ""
+        if tally is None or tally.quarantined:
+            reason = reason or self._beyond_quarantine(waiting=waiting or not self._overwrite)
         if reason:
             self._ledger.halt(self._job_id, reason)
             self._stop.request()
 
-    def _refused(self, *, waiting: bool) -> int:
-        counts = self._ledger.quarantine_counts(self._job_id)
-        return sum(
-            rows for reason, rows in counts.items() if waiting or not reason.startswith(UNIQUE_VALUE_TAKEN)
-        )
+    def _beyond_conflicts(self) -> str:
+        exceeds = self._ledger.conflict_count(self._job_id) > self._max_conflicts
+        return f"more than {self._max_conflicts} conflicts (--max-conflicts)" if exceeds else ""
+
+    def _beyond_quarantine(self, *, waiting: bool) -> str:
+        most = self._max_quarantine
+        if most is None:
+            return ""
+        counts = self._ledger.quarantine_counts(self._job_id).items()
+        found = sum(rows for reason, rows in counts if waiting or not reason.startswith(UNIQUE_VALUE_TAKEN))
+        return f"more than {most} quarantined documents (--max-quarantine)" if found > most else ""
 
     def reopen(self, noted: Iterable[RangeProgress], others: Collection[int]) -> set[int]:
         """Return the numbers of the finished ranges that must be processed again, besides some others.
