@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
 from twinstore.catalog.keys import INT64_MIN, KeyRange, KeyType, can_bound
@@ -58,6 +58,12 @@ class Subset:
                 f"--since {json_text.format_timestamp(self.since)} is not before "
                 f"--until {json_text.format_timestamp(self.until)}, so it selects no rows."
             )
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """Return a part from what :meth:`document` says of it."""
+        keys = {name: tuple(map(str, document[name] or ())) for name in ("key_from", "key_to")}
+        return cls(**keys, since=document["since"], until=document["until"])
 
     def __bool__(self) -> bool:
         return self.by_key or self.by_time

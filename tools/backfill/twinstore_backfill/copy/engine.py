@@ -22,11 +22,13 @@ from twinstore.errors import TwinstoreError
 from twinstore.ledger import JobState, RangeState
 from twinstore_backfill.connection_budget import copy_needs, explain_connection_limit
 from twinstore_backfill.copy.control import HIGHEST_RATE, Control, Limits, RateLimiter
+from twinstore_backfill.copy.description import described
 from twinstore_backfill.copy.dry_run import DryRun
 from twinstore_backfill.copy.earlier import EarlierForms, keys_differ
 from twinstore_backfill.copy.lease import ConflictRetry, LeaseKeeper, acquire, release_dead_workers, worker_id
 from twinstore_backfill.copy.options import (
     DEFAULT_OUT,
+    DESCRIBED,
     applied_rules,
     dropping_settings,
     job_id,
@@ -231,7 +233,7 @@ class Copy:
         threads = threads_of_processes(*sides, self._options, self._threads(job))
         with HelperPool(context) as helpers:
             self._helpers = helpers
-            helpers.start(*sides, self._options, job, threads)
+            helpers.start(*sides, job, threads)
             copy_ranges(context, threads[0])
             helpers.join()
 
@@ -280,7 +282,11 @@ class Copy:
         return known_job(self._target, lease.job_id)
 
     def _settings(self, entities: Sequence[Entity], before: Mapping[str, str] | None) -> Mapping[str, str]:
-        settings = job_settings(self._options, self._source, self._target, entities)
+        sides = self._source, self._target
+        settings = {
+            **job_settings(self._options, *sides, entities),
+            DESCRIBED: described(self._options, *sides, entities),
+        }
         return with_notes(settings, self._source.bulk, self._target.bulk, self._options.rules, before)
 
     def _context(

@@ -33,6 +33,8 @@ DEFAULT_OUT: Final = Path("backfill")
 # The setting of a job with the rules that it has had. They are read with the job, before each range.
 APPLIED: Final = "applied_rules"
 MOST_APPLIED: Final = 20
+# The one with what other processes need, see `copy.description`.
+DESCRIBED: Final = "described"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +184,11 @@ def applied_rules(settings: Mapping[str, str]) -> Sequence[JobRules]:
 
 
 def shown_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a job without the texts of its rules, which may be those of stored values."""
-    return {name: value for name, value in settings.items() if name != APPLIED}
+    """Return the settings of a job without what only processes read.
+
+    The texts of its rules may be those of stored values.
+    """
+    return {name: value for name, value in settings.items() if name not in {APPLIED, DESCRIBED}}
 
 
 def job_id(settings: Mapping[str, str]) -> str:

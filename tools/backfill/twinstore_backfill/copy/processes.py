@@ -24,6 +24,7 @@ from typing_extensions import override
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.control import Control, Limits, RateLimiter
+from twinstore_backfill.copy.description import options_of
 from twinstore_backfill.copy.earlier import EarlierForms
 from twinstore_backfill.copy.lease import ConflictRetry, worker_id
 from twinstore_backfill.copy.ranges import RangeQueue
@@ -79,9 +80,7 @@ class HelperPool(AbstractContextManager["HelperPool"]):
         # When helpers were replaced, by the monotonic clock.
         self._replaced: list[float] = []
 
-    def start(
-        self, source: Store, target: Store, options: CopyOptions, job: CopyJob, threads: list[int]
-    ) -> None:
+    def start(self, source: Store, target: Store, job: CopyJob, threads: list[int]) -> None:
         """Start a helper for each number of threads but the first, which are those of this process."""
         _, *others = threads
         if not others or source.spec is None or target.spec is None:
@@ -94,8 +93,6 @@ class HelperPool(AbstractContextManager["HelperPool"]):
                 source=source.spec,
                 target=target.spec,
                 job_id=job.id,
-                entities=tuple(self._context.entities),
-                options=options,
                 threads=number,
                 messages=message_settings(),
             )
@@ -249,8 +246,6 @@ class Assignment:
     source: StoreSpec
     target: StoreSpec
     job_id: str
-    entities: tuple[str, ...]
-    options: CopyOptions
     threads: int
     messages: Messages
 
@@ -369,16 +364,16 @@ def run_helper(connection: Connection, assignment: Assignment) -> None:
 
 def copy_as_helper(source: Store, target: Store, assignment: Assignment, parent: ParentConnection) -> Ended:
     """Copy ranges; return the final message."""
-    options, stop, worker = assignment.options, StopSwitch(), worker_id()
-    target = target.changed(backward_changes(options.rules, source.bulk.entities()))
-    ledger = target.ledger
-    job = ledger.find(assignment.job_id)
+    job = target.ledger.find(assignment.job_id)
     if job is None:
         raise LookupError(assignment.job_id)
+    options, stop, worker = options_of(job, source, target), StopSwitch(), worker_id()
+    target = target.changed(backward_changes(options.rules, source.bulk.entities()))
+    ledger = target.ledger
     rate = None if job.max_rate is None else float(job.max_rate)
     limiter = RateLimiter(rate, stop, workers=lambda: ledger.living(job.id, worker))
     conflict_retry = ConflictRetry(stop)
-    entities = [entity for entity in source.bulk.entities() if entity.name in assignment.entities]
+    entities = [entity for entity in source.bulk.entities() if entity.name in options.entities]
     queue = RangeQueue(
         ledger,
         job.id,
