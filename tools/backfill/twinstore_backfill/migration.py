@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from twinstore.errors import ValidationError
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.process.files import json_text, wrap_write_errors
 from twinstore_backfill.process.running import Run
@@ -219,6 +220,7 @@ class Migration:
         from twinstore_backfill.plan import plan_copy
 
         del progress
+        refuse_reverse(options.rules, "A plan", "run copy without --execute")
         with self.opened() as (left, right):
             return plan_copy(left, right, options, stop, full=full)
 
@@ -230,7 +232,10 @@ class Migration:
         from twinstore_backfill.process.memory import cache_batch_memory
         from twinstore_backfill.stores import is_migrated
 
-        with copy_directory(options.saved_in), self.opened() as (left, right):
+        with copy_directory(options.saved_in), ExitStack() as stack:
+            if delete_extra:
+                refuse_reverse(options.rules, "--delete-extra", "remove by hand what verify names as missing")
+            left, right = stack.enter_context(self.opened())
             with cache_batch_memory():
                 result = run_copy(left, right, options, progress, stop)
             report = copy_report(result)
@@ -310,6 +315,7 @@ class Migration:
         from twinstore_backfill.repair.engine import run_repair
         from twinstore_backfill.report.writing import report_directory, reports_in, write_reports
 
+        refuse_reverse(options.rules, "A repair", "copy again with --on-conflict overwrite")
         # Without --execute the reports of an earlier run stay.
         written = out if execute else None
         with report_directory(directory_to_clear(written, differences)), self.opened() as (left, right):
@@ -369,6 +375,16 @@ def source_name(given: str) -> str:
     known = {name.casefold(): name for name in (*installed_backend_names(), NO_SOURCE)}
     # The spelling only: a fresh start does not need the client library of its source either.
     return known.get(given.casefold()) or load_backend(given).name
+
+
+def refuse_reverse(rules: JobRules, what: str, instead: str) -> None:
+    """Refuse what cannot be done backwards.
+
+    Raises:
+        ValidationError: the rules are used backwards.
+    """
+    if rules.reverse:
+        raise ValidationError(f"{what} is not possible with reverse = true in the job file; {instead}.")
 
 
 def _side(given: Side | str, module: str) -> Side:

@@ -198,7 +198,8 @@ def prepare_target(target: Store) -> None:
         raise PreflightError(refusal.message, driver=target.backend) from refusal
     for initializer in initializers:
         preflight(initializer.ensure_migrations)
-    preflight(target.storage.check_ready)
+    if not target.changes:
+        preflight(target.storage.check_ready)
 
 
 def refuse_undescribed(target: Store, entities: Iterable[Entity]) -> None:
@@ -212,9 +213,10 @@ def refuse_undescribed(target: Store, entities: Iterable[Entity]) -> None:
             preflight(partial(list, view.rows_of(entity, ())))
 
 
-def initializers_of(target: Store) -> tuple[Initializer, Initializer]:
-    """Return what makes the schema of the module and that of the ledger."""
-    return target.storage.initializer, target.bulk.ledger_initializer
+def initializers_of(target: Store) -> tuple[Initializer, ...]:
+    """Return what makes the schema of the module and that of the ledger; the latter alone in another form."""
+    ledger = target.bulk.ledger_initializer
+    return (ledger,) if target.changes else (target.storage.initializer, ledger)
 
 
 def is_migrated(store: Store) -> bool:

@@ -123,7 +123,7 @@ def pause(
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Pause a running copy. Ranges in progress are finished; no new ones start until it is resumed."""
+    """Pause a running copy after its ranges in progress."""
     from twinstore_backfill.cli.copying import change_job, show_job
 
     changed = change_job(side, job, lambda ledger, found: ledger.pause(found))
@@ -168,7 +168,7 @@ def plan(
     ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show what a copy would do, and what it would refuse or change and why. Writes nothing."""
+    """Show what a copy would do, refuse or change, and why. Writes nothing."""
     from twinstore_backfill.cli.copying import plan_texts
     from twinstore_backfill.copy.options import CopyOptions
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, time
 from pathlib import Path
 from types import MappingProxyType
@@ -37,6 +37,14 @@ ON_FINISH: Final = "on-finish"
 REVERSE: Final = "reverse"
 # They change a store, so they are said where the command is given.
 ONLY_ON_THE_COMMAND_LINE: Final = frozenset({"execute", "delete-extra"})
+EXCHANGED: Final = {
+    "from": "to",
+    "to": "from",
+    "source-config": "target-config",
+    "target-config": "source-config",
+}
+# Commands that compare: whether both sides are equal under the rules has no direction.
+READING: Final = frozenset({"verify", "diff", "recheck", "selftest"})
 NONE: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
 Table = dict[str, Any]
 
@@ -67,16 +75,16 @@ def read_job_file(path: Path) -> JobFile:
         ConfigurationError: it cannot be read, is not TOML, or holds a value that no option can have.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError(f"The job file {path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # Also a number of 5,000 digits, and tables in each other without an end.
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"The job file {path} is not valid TOML: {error}.") from None
-    if REVERSE in document:
-        raise ConfigurationError(
-            f"The job file {path}: {REVERSE} is not supported yet; rules apply from the source to the target."
-        )
+    reverse = document.pop(REVERSE, False)
+    if not isinstance(reverse, bool):
+        raise ConfigurationError(f"The job file {path}: {REVERSE} is true or false, not {reverse!r}.")
     field_reasons = dict(_reasons(document.pop(IGNORED_FIELDS, []), IGNORED_FIELDS, str(path)))
     from twinstore_backfill.rules.reading import is_rule_table, read_rules  # it imports models
 
@@ -88,7 +96,7 @@ def read_job_file(path: Path) -> JobFile:
         str(path),
         _plain(options),
         {name: _plain(table) for name, table in _by_command(tables)},
-        rules,
+        replace(rules, reverse=reverse),
         field_reasons,
     )
 
@@ -160,11 +168,19 @@ def defaults(
         place = made.setdefault(group[0], {}) if group else made
         place[command] = {
             known[option]: given
-            for option, value in {**job.options, **job.commands.get(name, {})}.items()
+            for option, value in _exchanged(job, name).items()
             if option in known
             if (given := _given(value, repeatable=option in multiple.get(name, ()))) is not None
         }
     return made
+
+
+def _exchanged(job: JobFile, command: str) -> Table:
+    """Return the options of a command; if it writes and the job is reversed, with the sides exchanged."""
+    options = {**job.options, **job.commands.get(command, {})}
+    if not job.rules.reverse or command in READING:
+        return options
+    return {EXCHANGED.get(option, option): value for option, value in options.items()}
 
 
 def _check(job: JobFile, option: str, known: Collection[str]) -> None:

@@ -78,7 +78,10 @@ def recheck(
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
-    """Compare only the rows that a verification reported. Proves nothing about other rows."""
+    """Compare only the rows that a verification reported.
+
+    Proves nothing about other rows.
+    """
     from twinstore_backfill.cli.verifying import show
     from twinstore_backfill.migration import directory_to_clear
     from twinstore_backfill.report.writing import report_directory
@@ -173,7 +176,7 @@ def purge(
     execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
+    """Remove by hand what has outlived its retention, such as finished runs."""
     from twinstore.access.scope import tenant_argument
     from twinstore_backfill.stores import preflight
 

@@ -125,7 +125,10 @@ def verify(
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
-    """Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first."""
+    """Prove that two stores hold the same. Stop writers first.
+
+    Writes only a test lock, to the target.
+    """
     from twinstore_backfill.cli.verifying import approval_option, require_source, show, switch_of
     from twinstore_backfill.report.trend import earlier_report
     from twinstore_backfill.report.writing import REPORT_FILES, report_directory
@@ -185,11 +188,11 @@ def diff(
     ignored: Ignored,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Compare one row as a verification does, and show where it differs. Shows values on request only."""
+    """Compare one row as a verification does, and show where it differs."""
     from twinstore_backfill.cli.verifying import CODES, key_option, row_document, row_texts
     from twinstore_backfill.ignored import check_ignored_fields, of_entity
     from twinstore_backfill.retention import resolve_as_of
-    from twinstore_backfill.rules import check_job
+    from twinstore_backfill.rules import job_rules
     from twinstore_backfill.stores import preflight, select_entities
     from twinstore_backfill.verify.one_row import compare_row
 
@@ -198,11 +201,11 @@ def diff(
     with migration.opened() as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = resolve_as_of(left.bulk, requested_as_of)
-        check_job(migration.rules, left.bulk.entities())
+        rules = job_rules(migration.rules, left)
         row = key_option(chosen, key)
         fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())
-        how = migration.rules, of_entity(fields, chosen)
+        how = rules, of_entity(fields, chosen)
         found = preflight(partial(compare_row, left, right, chosen, row, instant, *how))
     emit(output, row_document(found, show_values=show_values), *row_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))

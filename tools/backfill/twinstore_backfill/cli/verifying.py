@@ -37,6 +37,7 @@ from twinstore_backfill.report.texts import (
     exceptions_text,
     expired_rows,
     expired_text,
+    functions_text,
     headline,
     key_text,
     left_out_texts,
@@ -155,6 +156,7 @@ def _result(report: ParityReport) -> str:
         return headline(report)
     texts = (
         f"{number_of(report.documents_equal, 'document')} equal.",
+        functions_text(report),
         exceptions_text(report),
         expired_text(report),
     )
