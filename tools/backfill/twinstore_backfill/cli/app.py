@@ -11,6 +11,7 @@ from twinstore_backfill.cli.version import VersionOption
 
 # In the order in which a new user needs them.
 COMMANDS: Final[dict[str, CommandEntry]] = {
+    "init": ("init:init", "Ask for two stores, test them, and write settings and a job file."),
     "backfill": ("backfill:app", "Copy a module between two stores and prove that both hold the same."),
     "migrate": ("migrate:app", "Create, upgrade and check the schema of a module."),
     "config": ("config:app", "Show the settings, or check that they work."),

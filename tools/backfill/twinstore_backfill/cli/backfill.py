@@ -22,6 +22,7 @@ JobFileOption = Annotated[
 
 # In the order in which a migration needs them.
 COMMANDS: Final[dict[str, CommandEntry]] = {
+    "run": ("run:run", "Plan, dry run, copy and verify; stop at what a person must decide."),
     "plan": ("copy:plan", "Show what a copy would do, refuse or change, and why. Writes nothing."),
     "copy": ("copy:copy", "Copy a module from one store to another. Without --execute nothing is written."),
     "verify": ("verify:verify", "Prove that two stores hold the same. Stop writers first."),
@@ -49,8 +50,12 @@ app = typer.Typer(
 @app.callback()
 def options(context: typer.Context, job_file: JobFileOption = None) -> None:
     """Take what a job file says as the values of options that are not given."""
-    if job_file is None:
-        return
+    if job_file is not None:
+        use_job_file(context, job_file)
+
+
+def use_job_file(context: typer.Context, job_file: Path) -> None:
+    """Take what a job file says in the context of this group."""
     job = read_job_file(job_file)
     commands = dict(_commands(context.command))
     known = {

@@ -31,7 +31,7 @@ ADVANCED_OPTIONS: Final = """
 --source-config --target-config --key-from --key-to --since --until --as-of --seed --sample-size --range-size
 --max-conflicts --max-quarantine --delete-extra --start-clean --reason --approved-by --require-cutover-ready
 --require-no-exceptions --groups --benchmark --max-ratio --ignore-unknown --ignore-field --title --on-finish
---progress --metrics-port --thorough
+--progress --metrics-port --thorough --accept-rows
 """
 
 
@@ -258,6 +258,10 @@ class LeafCommand(TyperCommand):
 
 # What to type, for the help of each command and its section in the documentation.
 EXAMPLES: Final = """
+init
+init --from-url env:SOURCE_URL --to-url env:TARGET_URL --to-owner-url env:OWNER_URL --module scheduler
+backfill run migration.toml
+backfill run migration.toml --execute
 backfill plan --from Mongo --to Postgres
 backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module scheduler
 backfill copy --from Mongo --to Postgres

@@ -1,0 +1,265 @@
+"""What ``backfill run`` prints: each step in a few lines, and what a person must decide with what to type."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from twinstore_backfill.cli.options import Format, Sides
+from twinstore_backfill.cli.output import (
+    JSON_REPORT,
+    cause_texts,
+    emit,
+    emit_lines,
+    left_out_texts,
+    toned,
+    warning_texts,
+)
+from twinstore_backfill.copy.report import REPORT_FILE, CopyReport
+from twinstore_backfill.outcome import Exit, InterruptedRunError
+from twinstore_backfill.plan import PlanReport
+from twinstore_backfill.reasons import CONFLICT
+from twinstore_backfill.report.model import ParityReport
+from twinstore_backfill.report.texts import LONGEST_SENTENCE, about, clipped, headline, number_of
+from twinstore_backfill.steps import DecisionNeededError, Question, Steps
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from twinstore_backfill.report.model import CauseReport
+
+PROGRAM: Final = "twinstore"
+PATHS: Final = {"config": "--config", "env_file": "--env-file", "secrets_dir": "--secrets-dir"}
+# What says where both sides are; other commands of `backfill` take it too.
+SIDES: Final = frozenset(
+    {"source", "from_url", "target", "to_url", "module", "source_config", "target_config"}
+)
+Report = PlanReport | CopyReport | ParityReport
+Choice = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLines:
+    """Commands about the same migration as the one that runs, ready to paste.
+
+    Attributes:
+        sides: where it is, with the context of the command.
+        module: what is moved.
+        given: the job file that the command names itself.
+    """
+
+    sides: Sides
+    module: str
+    given: Path | None
+
+    @property
+    def job_file(self) -> Path | None:
+        """The job file, by whichever way it is named."""
+        group = self.sides.context.parent
+        return self.given or (None if group is None else group.params.get("job_file"))
+
+    def run(self, *more: str) -> str:
+        """Return the command itself, with more options."""
+        file = [] if self.job_file is None else [str(self.job_file)]
+        return self._line(*self._paths(), "backfill", "run", *file, *self._options(without=more), *more)
+
+    def between(self, *words: str) -> str:
+        """Return another command of ``backfill`` between both sides."""
+        file = [] if self.job_file is None else ["--job-file", str(self.job_file)]
+        command, *more = words
+        return self._line(*self._paths(), "backfill", *file, command, *self._options(only=SIDES), *more)
+
+    def on_target(self, *words: str, url: str = "--url", driver: str = "--backend") -> str:
+        """Return a command that works on the target alone, and reads no job file."""
+        common, place = self.sides.common, self.sides.right
+        paths = {"config": place.file or common.config, "env_file": common.env_file}
+        paths["secrets_dir"] = common.secrets_dir
+        files = [word for name, path in paths.items() if path for word in (PATHS[name], str(path))]
+        where = [driver, place.driver or ""] if place.url is None else [url, place.url]
+        return self._line(*files, *words, "--module", self.module, *where)
+
+    def pasted(self, cause: CauseReport) -> CauseReport:
+        """Return a cause whose remedy, if it is a command, is about this migration."""
+        program, *words = cause.remedy.split(" ") if cause.remedy.startswith(f"{PROGRAM} ") else ("",)
+        if not program:
+            return cause
+        _, command, *more = words
+        match command:
+            case "copy" if "--target-config" not in more:
+                line = self.run(*more)
+            case "quarantine":
+                line = self.on_target(*words, url="--to-url", driver="--to")
+            case "repair":
+                line = self.between(command, "--in", self.reports, *more)
+            case _:
+                line = self.between(command, *more)
+        return cause.model_copy(update={"remedy": line})
+
+    @property
+    def reports(self) -> str:
+        """The directory of the reports."""
+        return str(self.sides.context.params["reports"])
+
+    def _line(self, *words: str) -> str:
+        return shlex.join((PROGRAM, *words))
+
+    def _paths(self) -> Iterator[str]:
+        """Yield the options that every command takes, as far as the command line has them."""
+        common = self.sides.common
+        for name in sorted(common.command_line_names):
+            yield from (PATHS[name], str(getattr(common, name)))
+
+    def _options(self, *, only: Collection[str] = (), without: Collection[str] = ()) -> Iterator[str]:
+        """Yield the options of the command line, except those of the job file."""
+        context = self.sides.context
+        for item in context.command.params:
+            name, option = item.name or "", item.opts[0]
+            source = context.get_parameter_source(name)
+            if source is None or source.name != "COMMANDLINE" or name not in context.params:
+                continue
+            if name == "job_file" or option in without or (only and name not in only):
+                continue
+            value = context.params[name]
+            if getattr(item, "is_flag", False):
+                yield option
+                continue
+            for one in value if isinstance(value, (list, tuple)) else [value]:
+                yield from (option, str(one))
+
+
+def show_steps(steps: Steps, lines: CommandLines, output: Format) -> int:
+    """Run the steps, print each when it ends and what to do then, and return the exit code."""
+    reports: dict[str, Report] = {}
+    decision: DecisionNeededError | None = None
+    try:
+        for report in steps.run():
+            reports[_name(report)] = report
+            if output is Format.TEXT:
+                emit(output, None, *_step_texts(report, steps.reports))
+    except DecisionNeededError as error:
+        decision = error
+    except InterruptedRunError:
+        if output is Format.TEXT:
+            emit_lines(["Continue:", f"  {lines.run()}"])
+        raise
+    code = Exit.OK if decision is None else Exit.PREFLIGHT_REFUSED
+    proved = decision is None and "verify" in reports
+    following = "" if proved else lines.run(*([] if decision else ["--execute"]))
+    choices = list(_choices(decision, lines)) if decision else []
+    if output is Format.JSON:
+        document = {
+            "steps": {name: report.model_dump(mode="json") for name, report in reports.items()},
+            "decision": decision and _decision_document(decision, choices),
+            "next": following,
+            "exit_code": int(code),
+        }
+        emit(output, document)
+    elif decision is not None:
+        _show_decision(decision, choices, lines)
+    elif not proved:
+        emit_lines(["", "Nothing was written. To apply the migrations, copy and verify:", f"  {following}"])
+    return code
+
+
+def _name(report: Report) -> str:
+    if isinstance(report, CopyReport):
+        return "copy" if report.executed else "dry_run"
+    return "plan" if isinstance(report, PlanReport) else "verify"
+
+
+def _decision_document(decision: DecisionNeededError, choices: Sequence[Choice]) -> dict[str, object]:
+    return {
+        "question": decision.question.value,
+        "text": decision.message,
+        "causes": [item.model_dump(mode="json") for item in decision.causes],
+        "choices": [{"text": text, "command": command} for text, command in choices],
+    }
+
+
+def _show_decision(decision: DecisionNeededError, choices: Sequence[Choice], lines: CommandLines) -> None:
+    emit_lines([""])
+    causes = [lines.pasted(item) for item in decision.causes]
+    shown = () if decision.question is Question.CONFLICT else cause_texts(causes, lines.reports)
+    emit(Format.TEXT, None, toned(f"Decide: {decision.message}", "inconclusive"), *shown)
+    for text, command in choices:
+        emit_lines([text, *([f"  {command}"] if command else [])])
+    emit_lines(["Then continue:", f"  {lines.run()}"])
+
+
+def _choices(decision: DecisionNeededError, lines: CommandLines) -> Iterator[Choice]:
+    """Yield what a person can do, in words and as a command; some have no command."""
+    match decision.question:
+        case Question.CONSENT:
+            options = [word for option in decision.options for word in option.split(" ", 1)]
+            yield "To consent:", lines.on_target("migrate", "run", *options)
+        case Question.ROWS:
+            yield "To keep them, and copy into the same tables:", lines.run("--accept-rows")
+            yield "Or remove them, or name another database.", ""
+        case Question.CONFLICT:
+            named = [item for item in decision.causes if item.example and not isinstance(item.example, str)]
+            for item in named[:1]:
+                key = [word for part in item.example or () for word in ("--key", str(part))]
+                yield "To see where one differs:", lines.between("diff", "--entity", item.entity, *key)
+            yield "If the source is right:", lines.run("--on-conflict", "overwrite")
+            if len(decision.causes) and any(item.kind == CONFLICT for item in decision.causes):
+                yield "Or remove or correct these rows in the target.", ""
+        case Question.REFUSED | Question.OPEN:
+            yield _rules_text(lines), ""
+        case Question.VERDICT:
+            kinds = {item.kind for item in decision.causes}
+            if kinds & {"different", "extra"}:
+                extra = ["--delete-extra"] if "extra" in kinds else []
+                command = lines.between("repair", "--in", lines.reports, *extra, "--execute")
+                yield "If the source is right:", command
+            elif decision.rules or kinds:
+                yield _rules_text(lines), ""
+            yield from ((rule, "") for rule in decision.rules)
+
+
+def _rules_text(lines: CommandLines) -> str:
+    where = lines.job_file or "a job file"
+    return f"Put a rule for each cause into {where}, without the …, or correct the source."
+
+
+def _step_texts(report: Report, out: Path) -> Iterator[RenderableType]:
+    if isinstance(report, PlanReport):
+        return _plan_texts(report)
+    return _copy_texts(report) if isinstance(report, CopyReport) else _verify_texts(report, out)
+
+
+def _plan_texts(plan: PlanReport) -> Iterator[RenderableType]:
+    yield f"From {plan.source.place}"
+    yield f"to   {plan.target.place}"
+    rows = ", ".join(f"{item.entity} {item.rows:,}" for item in plan.entities if item.rows)
+    time = f", {about(plan.estimate.seconds)} to copy" if plan.rows else ""
+    yield f"Plan: {number_of(plan.rows, 'row')}{f' ({rows})' if rows else ''}{time}."
+    if plan.pending_migrations:
+        yield f"Plan: {number_of(len(plan.pending_migrations), 'migration')} of the target to apply."
+    yield from warning_texts(plan.warnings, plan.speed_only)
+    yield from left_out_texts(item for item in plan.left_out if any(item.source.values()))
+
+
+def _copy_texts(report: CopyReport) -> Iterator[RenderableType]:
+    totals = report.totals
+    counts = {
+        "written" if report.executed else "to write": totals.written,
+        "equal already": totals.unchanged,
+        "in conflict": totals.conflicts,
+        "refused": totals.quarantined,
+        "expired": totals.expired,
+    }
+    found = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    yield f"{'Copy' if report.executed else 'Dry run'}: {totals.read:,} read; {found or 'nothing to do'}."
+    for item in report.source_changes:
+        yield f"Warning: {item.entity} changed in the source meanwhile. Stop all writers, then run again."
+
+
+def _verify_texts(report: ParityReport, out: Path) -> Iterator[RenderableType]:
+    yield toned(f"{report.verdict}: {clipped(headline(report), LONGEST_SENTENCE)}", report.verdict)
+    yield from (f"- {clipped(reason, LONGEST_SENTENCE)}" for reason in report.reasons)
+    yield f"Reports: {out}/{JSON_REPORT}, .xml, .md and .html; {out}/{REPORT_FILE}."
+    if report.verdict == "PASS":
+        yield f"Next: {report.next_step}"
