@@ -36,12 +36,16 @@ RULES: Final = "# Rules for what changes on the way, such as [[map]], [[drop]] o
 FROM_URL, TO_URL, OWNER_URL = "--from-url", "--to-url", "--to-owner-url"
 QUESTIONS: Final = {
     "--module": "Module to move ({})",
-    FROM_URL: "Source: its URL, env:NAME or file:PATH",
-    TO_URL: "Target: the same, with the role that the service uses",
-    OWNER_URL: "Target: the same, with the role that owns the tables (Enter: one role for both)",
+    FROM_URL: "Source",
+    TO_URL: "Target, with the role of the service",
+    OWNER_URL: "Target, with the owner of the tables (Enter: the same role)",
     "--tenant": "Only some tenants, such as {} (Enter: all)",
     "--reports": "Directory for reports",
 }
+INTRODUCTION: Final = """\
+Nothing is written to a database, and Ctrl-C leaves no file.
+Name a store by its URL. If that holds a password, name a variable (env:NAME) or a file (file:PATH) with it.
+"""
 ONE_ROLE: Final = (
     "  One role for both: row-level security does not bind an owner, so the database no longer separates "
     "tenants (AllowUnsafeRole).\n  Give the service a separate role before it goes live."
@@ -133,7 +137,7 @@ def init(
         needed = [option for option in given if option != "--module" or several]
         _refuse_missing([option for option in needed if given[option] is None], to_url)
     if form.asks:
-        typer.echo("Nothing is written to a database. Ctrl-C leaves no file.", err=True)
+        typer.echo(INTRODUCTION, err=True)
     names = ", ".join(built_modules())
     ask_module = lambda: resolve_module(form.answer("--module", names) if several else None)  # noqa: E731
     name = form.settle(ask_module, "--module")
@@ -186,7 +190,7 @@ def _target(form: Form, module: str, source: Side) -> Side:
 
     url = _without_password(form.answer(TO_URL))
     side = _side(url, module)
-    owner = _without_password(form.answer(OWNER_URL) or url) if _has_owner(url) else None
+    owner = _without_password(form.answer(OWNER_URL, default="") or url) if _has_owner(url) else None
     if owner is not None:
         side.section.update(_roles(url, owner))
     before, after = (Place(item.backend, _settings(module, item)) for item in (source, side))
@@ -221,7 +225,7 @@ def _tenants(form: Form, source: Side, given: Sequence[str]) -> list[str]:
     named = [tenant for tenant in source.tenants if tenant and not tenant.startswith(":")]
     found = list(given)
     if not found and form.asks and len(named) > 1:
-        found = _words(form.answer("--tenant", shlex.quote(named[0])))
+        found = _words(form.answer("--tenant", shlex.quote(named[0]), default=""))
     if unknown := [tenant for tenant in found if tenant not in named]:
         raise ValidationError(f"The source has no rows of tenant {unknown[0]!r}; check the spelling.")
     if found:
