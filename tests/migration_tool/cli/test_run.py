@@ -1,4 +1,4 @@
-"""``backfill run``: it stops at each thing that a person must decide, and what it prints solves it when pasted."""
+"""``backfill run``: it stops where a person must decide, and what it prints solves that when it is pasted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.migration_tool.verify.test_accepted import change
-from tests.support.copies import MemoryPair, fill, invoke, memory_pair, rows_of
+from tests.support.copies import MemoryPair, fill, invoke, memory_pair
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
@@ -105,8 +105,12 @@ def text_for_an_instant(pair: MemoryPair) -> None:
 @pytest.mark.parametrize(
     ("prepare", "said", "solve"),
     [
-        (held_before, "The target has rows that this job did not copy: 3 of schedules, ", paste(0)),
-        (changed_after, "The target has 1 row with other content than the source.", paste(1)),
+        (
+            held_before,
+            "The target has 29 rows (runs 7, audit 4, triggers 3, and 8 more) that this job did ",
+            paste(0),
+        ),
+        (changed_after, "The target has at least 1 row with other content than the source, ", paste(1)),
         (unknown_property, "1 document of the source cannot be copied.", rules),
         (text_for_an_instant, "The source has values in another form than a copy writes", rules),
         (extra_after, "The verdict is FAIL.", paste(0)),

@@ -26,7 +26,7 @@ from twinstore_backfill.stores import has_ledger, select_entities
 from twinstore_backfill.verify.acceptance import covers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.verify.options import VerifyOptions
 
-__all__ = ["DecisionNeededError", "Question", "Steps"]
+__all__ = ["DecisionNeededError", "Question", "Steps", "largest"]
 
 # The place and the kind of an equivalence, as the reason of a cause has them.
 EQUIVALENCE: Final = re.compile(r"(?P<path>.*) \((?P<kind>\w+)\)")
+# Entities in one line.
+NAMED: Final = 3
 
 
 class Question(StrEnum):
@@ -129,7 +131,9 @@ class Steps:
                 ).result()
         yield report
         if report.verdict != "PASS":
-            message = f"The verdict is {report.verdict}. {report.next_step}"
+            # Of a difference the commands say what to do.
+            step = "" if report.verdict == "FAIL" and report.causes else f" {report.next_step}"
+            message = f"The verdict is {report.verdict}.{step}"
             rules = accepting_checks(report)
             raise DecisionNeededError(Question.VERDICT, message, report.open_causes, rules=rules)
 
@@ -158,6 +162,14 @@ class Steps:
             return right.ledger.find(present_job_id(left, right, self.copy, entities)) is not None
 
 
+def largest(rows: Mapping[str, int]) -> str:
+    """Return numbers of rows by entity in words."""
+    found = sorted(((count, name) for name, count in rows.items() if count), reverse=True)
+    named = ", ".join(f"{name} {count:,}" for count, name in found[:NAMED])
+    more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return f"{number_of(sum(rows.values()), 'row')}{f' ({named}{more})' if named else ''}"
+
+
 def refuse_plan(plan: PlanReport, rules: JobRules, *, rows_are_ours: bool) -> None:
     """Raise ``DecisionNeededError`` for what a plan leaves to a person."""
     if plan.effects:
@@ -167,11 +179,10 @@ def refuse_plan(plan: PlanReport, rules: JobRules, *, rows_are_ours: bool) -> No
             f"The migrations of the target need consent, because its server would {texts}.",
             options=[item.option for item in plan.effects],
         )
-    there = {item.entity: item.rows_in_target for item in plan.entities if item.rows_in_target}
-    if there and not rows_are_ours:
-        named = ", ".join(f"{rows:,} of {name}" for name, rows in there.items())
+    there = {item.entity: item.rows_in_target for item in plan.entities}
+    if any(there.values()) and not rows_are_ours:
         raise DecisionNeededError(
-            Question.ROWS, f"The target has rows that this job did not copy: {named}. None was changed."
+            Question.ROWS, f"The target has {largest(there)} that this job did not copy. Nothing was changed."
         )
     causes = [item for item in plan.causes if item.kind == UNPROVED and not _is_accepted(item, rules)]
     if causes:
@@ -186,10 +197,11 @@ def refuse_plan(plan: PlanReport, rules: JobRules, *, rows_are_ours: bool) -> No
 def refuse_copy(report: CopyReport) -> None:
     """Raise ``DecisionNeededError`` for what a copy, or its dry run, leaves to a person."""
     if report.totals.conflicts:
-        found = number_of(report.totals.conflicts, "row")
+        least = "at least " if report.stopped else ""
+        found = f"{least}{number_of(report.totals.conflicts, 'row')}"
         raise DecisionNeededError(
             Question.CONFLICT,
-            f"The target has {found} with other content than the source. None was changed.",
+            f"The target has {found} with other content than the source, which a copy leaves as they are.",
             [item for item in report.causes if item.kind == CONFLICT],
         )
     if report.exit_code == Exit.INCONCLUSIVE:

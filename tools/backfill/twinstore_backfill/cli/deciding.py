@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,15 +22,12 @@ from twinstore_backfill.cli.output import (
 from twinstore_backfill.copy.report import REPORT_FILE, CopyReport
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.plan import PlanReport
-from twinstore_backfill.reasons import CONFLICT
 from twinstore_backfill.report.model import ParityReport
 from twinstore_backfill.report.texts import LONGEST_SENTENCE, about, clipped, headline, number_of
-from twinstore_backfill.steps import DecisionNeededError, Question, Steps
+from twinstore_backfill.steps import DecisionNeededError, Question, Steps, largest
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from twinstore_backfill.report.model import CauseReport
 
 PROGRAM: Final = "twinstore"
 PATHS: Final = {"config": "--config", "env_file": "--env-file", "secrets_dir": "--secrets-dir"}
@@ -80,23 +78,6 @@ class CommandLines:
         files = [word for name, path in paths.items() if path for word in (PATHS[name], str(path))]
         where = [driver, place.driver or ""] if place.url is None else [url, place.url]
         return self._line(*files, *words, "--module", self.module, *where)
-
-    def pasted(self, cause: CauseReport) -> CauseReport:
-        """Return a cause whose remedy, if it is a command, is about this migration."""
-        program, *words = cause.remedy.split(" ") if cause.remedy.startswith(f"{PROGRAM} ") else ("",)
-        if not program:
-            return cause
-        _, command, *more = words
-        match command:
-            case "copy" if "--target-config" not in more:
-                line = self.run(*more)
-            case "quarantine":
-                line = self.on_target(*words, url="--to-url", driver="--to")
-            case "repair":
-                line = self.between(command, "--in", self.reports, *more)
-            case _:
-                line = self.between(command, *more)
-        return cause.model_copy(update={"remedy": line})
 
     @property
     def reports(self) -> str:
@@ -181,47 +162,51 @@ def _decision_document(decision: DecisionNeededError, choices: Sequence[Choice])
 
 def _show_decision(decision: DecisionNeededError, choices: Sequence[Choice], lines: CommandLines) -> None:
     emit_lines([""])
-    causes = [lines.pasted(item) for item in decision.causes]
-    shown = () if decision.question is Question.CONFLICT else cause_texts(causes, lines.reports)
+    # A command of the table would know neither the job file nor the sides.
+    causes = [item for item in decision.causes if item.remedy.startswith("[[") or not choices]
+    causes = [item if "[[" in item.remedy else item.model_copy(update={"remedy": ""}) for item in causes]
+    shown = cause_texts(causes, str(Path(lines.reports, JSON_REPORT)))
     emit(Format.TEXT, None, toned(f"Decide: {decision.message}", "inconclusive"), *shown)
-    for text, command in choices:
-        emit_lines([text, *([f"  {command}"] if command else [])])
-    emit_lines(["Then continue:", f"  {lines.run()}"])
+    for text, command in (*choices, (_continuing(decision, lines), lines.run())):
+        emit_lines([text, f"  {command}"])
 
 
 def _choices(decision: DecisionNeededError, lines: CommandLines) -> Iterator[Choice]:
-    """Yield what a person can do, in words and as a command; some have no command."""
+    """Yield what a person can do before the command goes on, in words and as a command."""
     match decision.question:
         case Question.CONSENT:
             options = [word for option in decision.options for word in option.split(" ", 1)]
             yield "To consent:", lines.on_target("migrate", "run", *options)
         case Question.ROWS:
             yield "To keep them, and copy into the same tables:", lines.run("--accept-rows")
-            yield "Or remove them, or name another database.", ""
         case Question.CONFLICT:
-            named = [item for item in decision.causes if item.example and not isinstance(item.example, str)]
-            for item in named[:1]:
+            named = (item for item in decision.causes if isinstance(item.example, tuple))
+            for item in islice(named, 1):
                 key = [word for part in item.example or () for word in ("--key", str(part))]
                 yield "To see where one differs:", lines.between("diff", "--entity", item.entity, *key)
             yield "If the source is right:", lines.run("--on-conflict", "overwrite")
-            if len(decision.causes) and any(item.kind == CONFLICT for item in decision.causes):
-                yield "Or remove or correct these rows in the target.", ""
+        case Question.VERDICT if kinds := {item.kind for item in decision.causes} & {"different", "extra"}:
+            extra = ["--delete-extra"] if "extra" in kinds else []
+            yield (
+                "If the source is right:",
+                lines.between("repair", "--in", lines.reports, *extra, "--execute"),
+            )
+
+
+def _continuing(decision: DecisionNeededError, lines: CommandLines) -> str:
+    """Say what else can be done before the same command goes on."""
+    rules = f"Put a rule for each cause into {lines.job_file or 'a job file'}, or correct the source"
+    match decision.question:
+        case Question.ROWS:
+            return "Or remove them, or name another database, and continue:"
+        case Question.CONFLICT:
+            return "Or correct them in the target, and continue:"
         case Question.REFUSED | Question.OPEN:
-            yield _rules_text(lines), ""
-        case Question.VERDICT:
-            kinds = {item.kind for item in decision.causes}
-            if kinds & {"different", "extra"}:
-                extra = ["--delete-extra"] if "extra" in kinds else []
-                command = lines.between("repair", "--in", lines.reports, *extra, "--execute")
-                yield "If the source is right:", command
-            elif decision.rules or kinds:
-                yield _rules_text(lines), ""
-            yield from ((rule, "") for rule in decision.rules)
-
-
-def _rules_text(lines: CommandLines) -> str:
-    where = lines.job_file or "a job file"
-    return f"Put a rule for each cause into {where}, without the …, or correct the source."
+            return f"{rules}, and continue:"
+        case Question.VERDICT if decision.rules or any("[[" in item.remedy for item in decision.causes):
+            return "\n".join((*decision.rules, f"{rules}, and continue:"))
+        case _:
+            return "Then continue:"
 
 
 def _step_texts(report: Report, out: Path) -> Iterator[RenderableType]:
@@ -233,9 +218,8 @@ def _step_texts(report: Report, out: Path) -> Iterator[RenderableType]:
 def _plan_texts(plan: PlanReport) -> Iterator[RenderableType]:
     yield f"From {plan.source.place}"
     yield f"to   {plan.target.place}"
-    rows = ", ".join(f"{item.entity} {item.rows:,}" for item in plan.entities if item.rows)
     time = f", {about(plan.estimate.seconds)} to copy" if plan.rows else ""
-    yield f"Plan: {number_of(plan.rows, 'row')}{f' ({rows})' if rows else ''}{time}."
+    yield f"Plan: {largest({item.entity: item.rows for item in plan.entities})}{time}."
     if plan.pending_migrations:
         yield f"Plan: {number_of(len(plan.pending_migrations), 'migration')} of the target to apply."
     yield from warning_texts(plan.warnings, plan.speed_only)

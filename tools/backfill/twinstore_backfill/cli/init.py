@@ -82,7 +82,7 @@ class Form:
             try:
                 return make()
             except TwinstoreError as error:
-                if not self.asks:
+                if not (self.asks and options):
                     raise
                 typer.echo(f"  {' '.join(REDACTOR.clean(error.message).split())}", err=True)
             for option in options:
@@ -127,7 +127,6 @@ def init(
     the variable or the file that holds it. Without a terminal the options must answer every question.
     """
     from twinstore.plugins.modules import built_modules
-    from twinstore_backfill.stores import resolve_module
 
     given = {FROM_URL: from_url, TO_URL: to_url, OWNER_URL: to_owner_url, "--module": module}
     form = Form({**given, "--reports": str(reports) if reports else None}, sys.stdin.isatty())
@@ -138,14 +137,12 @@ def init(
         _refuse_missing([option for option in needed if given[option] is None], to_url)
     if form.asks:
         typer.echo(INTRODUCTION, err=True)
-    names = ", ".join(built_modules())
-    ask_module = lambda: resolve_module(form.answer("--module", names) if several else None)  # noqa: E731
-    name = form.settle(ask_module, "--module")
+    name = form.settle(lambda: _module(form, built_modules()), *(["--module"] if several else []))
     source = form.settle(lambda: _source(form, name), FROM_URL)
     target = form.settle(lambda: _target(form, name, source), TO_URL, OWNER_URL)
-    tenants = form.settle(lambda: _tenants(form, source, tenant or ()))
+    tenants = form.settle(lambda: _tenants(form, source, tenant), *([] if tenant else ["--tenant"]))
     place = form.settle(lambda: form.answer("--reports", default="reports"), "--reports")
-    _write(_files(name, source, target, tenants, place))
+    _write(files_of(name, source, target, tenants, place))
     emit_lines(["", "Next:", f"  twinstore backfill run {JOB_FILE}"])
 
 
@@ -174,6 +171,12 @@ def _has_owner(url: str) -> bool:
     scheme = read_elsewhere(url, os.environ, TO_URL).partition(":")[0].casefold()
     name = next((info.name for info in list_backends() if scheme in info.schemes), None)
     return name is not None and "owner_connection_string" in load_backend(name).settings.model_fields
+
+
+def _module(form: Form, known: Sequence[str]) -> str:
+    from twinstore_backfill.stores import resolve_module
+
+    return resolve_module(form.answer("--module", ", ".join(known)) if known[1:] else None)
 
 
 def _source(form: Form, module: str) -> Side:
@@ -220,10 +223,10 @@ def _refuse_other_database(module: str, owner: str, target: Store) -> None:
             )
 
 
-def _tenants(form: Form, source: Side, given: Sequence[str]) -> list[str]:
+def _tenants(form: Form, source: Side, given: Sequence[str] | None) -> list[str]:
     """Return the tenants to move, none for all."""
     named = [tenant for tenant in source.tenants if tenant and not tenant.startswith(":")]
-    found = list(given)
+    found = list(given or ())
     if not found and form.asks and len(named) > 1:
         found = _words(form.answer("--tenant", shlex.quote(named[0]), default=""))
     if unknown := [tenant for tenant in found if tenant not in named]:
@@ -334,7 +337,7 @@ def _named(store: Store) -> str:
     return f"{store.bulk.place}, version {store.storage.capabilities.server_version}"
 
 
-def _files(
+def files_of(
     module: str, source: Side, target: Side, tenants: Sequence[str], reports: str
 ) -> Mapping[Path, str]:
     """Return the content of the files by name; both sides are in one file of settings if it can hold them."""
