@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,14 +32,8 @@ SECRET: Final = "pl4nted-s3cret"
 TENANTS: Final = [f"tenant-{number}" for number in range(7)]
 DOCUMENTS: Final = len(TENANTS) * DOCUMENTS_PER_TENANT
 NAMES: Final = ["settings.toml", "target.toml", "migration.toml"]
-SIDES: Final = (
-    "--from-url",
-    "env:SOURCE_URL",
-    "--to-url",
-    "env:TARGET_URL",
-    "--to-owner-url",
-    "env:OWNER_URL",
-)
+BOTH: Final = ("--from-url", "env:SOURCE_URL", "--to-url", "env:TARGET_URL")
+SIDES: Final = (*BOTH, "--to-owner-url", "env:OWNER_URL")
 ANSWERS: Final = (*SIDES, "--module", "scheduler")
 RUN: Final = ("backfill", "run", "migration.toml")
 
@@ -183,6 +176,8 @@ def test_consent_is_asked_with_the_command_that_gives_it(
         ((*ANSWERS, "--tenant", "nobody"), "The source has no rows of tenant 'nobody'"),
         (("--from-url", "env:TARGET_URL", *ANSWERS[2:]), "Source and target are the same store"),
         ((*ANSWERS[:5], "env:OTHER_URL", *ANSWERS[6:]), "name the same database"),
+        ((*ANSWERS[:5], "env:TARGET_URL", *ANSWERS[6:]), "and --to-owner-url name one role"),
+        ((*ANSWERS[:3], "env:SUPER_URL", *ANSWERS[4:]), "superuser"),
         *(
             ((*ANSWERS[:at], f"postgresql://u:{SECRET}@h/db", *ANSWERS[at + 1 :]), "The URL holds a password")
             for at in (1, 3, 5)
@@ -198,8 +193,9 @@ def test_without_a_terminal_a_missing_or_wrong_answer_is_refused_and_nothing_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTHER_URL", postgres_database.owner_url)
+    monkeypatch.setenv("SUPER_URL", postgres_database.superuser_url)
     answer = invoke(capsys, "init", *options)
-    assert (answer.code in {2, 4}, said in answer.err) == (True, True), answer.err
+    assert (answer.code in {2, 6}, said in answer.err) == (True, True), answer.err
     assert (SECRET in answer.out + answer.err, list(Path().iterdir())) == (False, [])
 
 
@@ -221,20 +217,6 @@ def test_a_file_that_exists_is_left_alone(
     answer = invoke(capsys, "init", *ANSWERS)
     assert (answer.code, f"{name} exists and is not overwritten" in answer.err) == (Exit.USAGE, True)
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-@pytest.mark.usefixtures("folder")
-def test_one_role_for_both_is_written_with_what_it_costs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TARGET_URL", os.environ["OWNER_URL"])
-    answer = invoke(capsys, "init", *ANSWERS)
-    assert (answer.code, "no longer separates tenants" in answer.err) == (Exit.OK, True)
-    section = tomllib.loads(Path("settings.toml").read_text())["Persistence"]["Postgres"]
-    user = psycopg.conninfo.conninfo_to_dict(os.environ["OWNER_URL"])["user"]
-    assert (section["AllowUnsafeRole"], section["ApplicationRole"]) == (True, user)
-    answer = invoke(capsys, *RUN, "--execute")
-    assert answer.code == Exit.OK, answer.out
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])), other=st.text(max_size=9).map(ascii))

@@ -18,7 +18,7 @@ from twinstore_backfill.copy.engine import present_job_id
 from twinstore_backfill.copy.report import REPORT_FILE
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.reasons import CONFLICT, QUARANTINED, UNPROVED, accept_rule
-from twinstore_backfill.report.texts import number_of
+from twinstore_backfill.report.texts import largest, number_of
 from twinstore_backfill.report.trend import earlier_report
 from twinstore_backfill.report.writing import REPORT_FILES, report_directory
 from twinstore_backfill.rules.model import ANY
@@ -26,7 +26,7 @@ from twinstore_backfill.stores import has_ledger, select_entities
 from twinstore_backfill.verify.acceptance import covers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -40,12 +40,10 @@ if TYPE_CHECKING:
     from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.verify.options import VerifyOptions
 
-__all__ = ["DecisionNeededError", "Question", "Steps", "largest"]
+__all__ = ["DecisionNeededError", "Question", "Steps"]
 
 # The place and the kind of an equivalence, as the reason of a cause has them.
 EQUIVALENCE: Final = re.compile(r"(?P<path>.*) \((?P<kind>\w+)\)")
-# Entities in one line.
-NAMED: Final = 3
 
 
 class Question(StrEnum):
@@ -160,14 +158,6 @@ class Steps:
                 return False
             entities = select_entities(left.bulk, self.copy.entities)
             return right.ledger.find(present_job_id(left, right, self.copy, entities)) is not None
-
-
-def largest(rows: Mapping[str, int]) -> str:
-    """Return numbers of rows by entity in words."""
-    found = sorted(((count, name) for name, count in rows.items() if count), reverse=True)
-    named = ", ".join(f"{name} {count:,}" for count, name in found[:NAMED])
-    more = f", and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return f"{number_of(sum(rows.values()), 'row')}{f' ({named}{more})' if named else ''}"
 
 
 def refuse_plan(plan: PlanReport, rules: JobRules, *, rows_are_ours: bool) -> None:

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from twinstore.errors import TwinstoreError
 from twinstore_backfill.cli.options import Format, Sides
 from twinstore_backfill.cli.output import (
     JSON_REPORT,
@@ -20,11 +21,11 @@ from twinstore_backfill.cli.output import (
     warning_texts,
 )
 from twinstore_backfill.copy.report import REPORT_FILE, CopyReport
-from twinstore_backfill.outcome import Exit, InterruptedRunError
+from twinstore_backfill.outcome import Exit, exit_code
 from twinstore_backfill.plan import PlanReport
 from twinstore_backfill.report.model import ParityReport
-from twinstore_backfill.report.texts import LONGEST_SENTENCE, about, clipped, headline, number_of
-from twinstore_backfill.steps import DecisionNeededError, Question, Steps, largest
+from twinstore_backfill.report.texts import LONGEST_SENTENCE, about, clipped, headline, largest, number_of
+from twinstore_backfill.steps import DecisionNeededError, Question, Steps
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -122,8 +123,8 @@ def show_steps(steps: Steps, lines: CommandLines, output: Format) -> int:
                 emit(output, None, *_step_texts(report, steps.reports))
     except DecisionNeededError as error:
         decision = error
-    except InterruptedRunError:
-        if output is Format.TEXT:
+    except TwinstoreError as error:
+        if output is Format.TEXT and exit_code(error) != Exit.USAGE:
             emit_lines(["Continue:", f"  {lines.run()}"])
         raise
     code = Exit.OK if decision is None else Exit.PREFLIGHT_REFUSED

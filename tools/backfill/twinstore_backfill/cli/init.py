@@ -38,7 +38,7 @@ QUESTIONS: Final = {
     "--module": "Module to move ({})",
     FROM_URL: "Source",
     TO_URL: "Target, with the role of the service",
-    OWNER_URL: "Target, with the owner of the tables (Enter: the same role)",
+    OWNER_URL: "Target, with the role that owns the tables",
     "--tenant": "Only some tenants, such as {} (Enter: all)",
     "--reports": "Directory for reports",
 }
@@ -46,11 +46,6 @@ INTRODUCTION: Final = """\
 Nothing is written to a database, and Ctrl-C leaves no file.
 Name a store by its URL. If that holds a password, name a variable (env:NAME) or a file (file:PATH) with it.
 """
-ONE_ROLE: Final = (
-    "  One role for both: row-level security does not bind an owner, so the database no longer separates "
-    "tenants (AllowUnsafeRole).\n  Give the service a separate role before it goes live."
-)
-
 Reports = Annotated[Path | None, typer.Option("--reports", help="Directory for reports. Default: reports.")]
 
 
@@ -193,7 +188,7 @@ def _target(form: Form, module: str, source: Side) -> Side:
 
     url = _without_password(form.answer(TO_URL))
     side = _side(url, module)
-    owner = _without_password(form.answer(OWNER_URL, default="") or url) if _has_owner(url) else None
+    owner = _without_password(form.answer(OWNER_URL)) if _has_owner(url) else None
     if owner is not None:
         side.section.update(_roles(url, owner))
     before, after = (Place(item.backend, _settings(module, item)) for item in (source, side))
@@ -208,8 +203,6 @@ def _target(form: Form, module: str, source: Side) -> Side:
             _report(right)
         else:
             typer.echo(f"  {_named(right)}: its schema will be created or upgraded.", err=True)
-    if "AllowUnsafeRole" in side.section:
-        typer.echo(ONE_ROLE, err=True)
     return side
 
 
@@ -264,8 +257,12 @@ def _side(url: str, module: str) -> Side:
 def _roles(url: str, owner: str) -> Table:
     """Return what settings say of the roles of PostgreSQL."""
     user = _user(url)
-    roles: Table = {"OwnerConnectionString": owner, "ApplicationRole": user}
-    return {**roles, "AllowUnsafeRole": True} if _user(owner) == user else roles
+    if _user(owner) == user:
+        raise ConfigurationError(
+            f"{TO_URL} and {OWNER_URL} name one role, and row-level security does not bind an owner. An "
+            "administrator must run: CREATE ROLE twinstore_app LOGIN PASSWORD '...';"
+        )
+    return {"OwnerConnectionString": owner, "ApplicationRole": user}
 
 
 def _user(url: str) -> str:
@@ -319,7 +316,7 @@ def _document(module: str, *sides: Side) -> Table:
 
 def _report(store: Store) -> Counter[str]:
     """Show where a store is and what it holds; return its rows by tenant."""
-    from twinstore_backfill.report.texts import number_of
+    from twinstore_backfill.report.texts import largest
     from twinstore_backfill.stores import select_entities
 
     rows, tenants = Counter[str](), Counter[str]()
@@ -327,9 +324,7 @@ def _report(store: Store) -> Counter[str]:
         found = store.bulk.counts(entity)
         rows[entity.name] += sum(found.values())
         tenants.update(found)
-    named = ", ".join(f"{name} {count:,}" for name, count in rows.most_common() if count)
-    text = f"{number_of(rows.total(), 'row')} ({named})" if named else "no rows"
-    typer.echo(f"  {_named(store)}: {text}.", err=True)
+    typer.echo(f"  {_named(store)}: {largest(rows)}.", err=True)
     return tenants
 
 
