@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.migration_tool.verify.test_accepted import change
-from tests.support.copies import MemoryPair, fill, invoke, memory_pair
+from tests.support.copies import MemoryPair, fill, invoke, memory_pair, rows_of
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_backfill import steps
 from twinstore_backfill.outcome import Exit
 from twinstore_memory.rows import store_unchecked, stored_rows
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from tests.support.copies import Answer
 
 DECIDE: Final = 6
+# A name that a shell would take apart.
+JOB: Final = 'a job\'s %s "ü".toml'
 PASTED: Final = "  twinstore "
 
 
@@ -35,12 +39,12 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryPair
         words = list(map(str, pair.sides))
         options = zip(words[::2], words[1::2], strict=True)
         job = "".join(f"{name.lstrip('-')} = {json.dumps(value)}\n" for name, value in options)
-        (tmp_path / "job.toml").write_text(f'{job}\nreports = "out"\n')
+        (tmp_path / JOB).write_text(f'{job}\nreports = "all of it"\n')
         yield pair
 
 
 def run(capsys: pytest.CaptureFixture[str], *more: str) -> Answer:
-    return invoke(capsys, "backfill", "run", "job.toml", *more)
+    return invoke(capsys, "backfill", "run", JOB, *more)
 
 
 def commands(answer: Answer) -> list[list[str]]:
@@ -51,7 +55,7 @@ def commands(answer: Answer) -> list[list[str]]:
 
 def append(rule: str) -> None:
     """Put a rule from an answer into the job file, as a person fills it in."""
-    with open("job.toml", "a") as file:  # noqa: PTH123  # in the current folder
+    with open(JOB, "a") as file:  # noqa: PTH123  # in the current folder
         file.write("\n" + rule.replace('"…"', '"agreed"'))
 
 
@@ -62,11 +66,6 @@ def rules_in(answer: Answer) -> Iterator[str]:
         yield cause["remedy"]
 
 
-def put_rules(capsys: pytest.CaptureFixture[str]) -> None:
-    for rule in rules_in(run(capsys, "--execute", "--format", "json")):
-        append(rule)
-
-
 def paste(at: int) -> Callable[[pytest.CaptureFixture[str], Answer], None]:
     def act(capsys: pytest.CaptureFixture[str], stopped: Answer) -> None:
         invoke(capsys, *commands(stopped)[at])
@@ -75,8 +74,12 @@ def paste(at: int) -> Callable[[pytest.CaptureFixture[str], Answer], None]:
 
 
 def rules(capsys: pytest.CaptureFixture[str], stopped: Answer) -> None:
-    del stopped
-    put_rules(capsys)
+    asked = run(capsys, "--execute", "--format", "json")
+    assert (asked.code, asked.json["exit_code"]) == (DECIDE, DECIDE)
+    assert f"Decide: {asked.json['decision']['text']}" in stopped.out
+    assert asked.json["next"] == shlex.join(["twinstore", *commands(stopped)[-1], "--format", "json"])
+    for rule in rules_in(asked):
+        append(rule)
 
 
 def held_before(pair: MemoryPair) -> None:
@@ -126,9 +129,53 @@ def test_each_decision_ends_with_6_and_what_is_printed_solves_it(
     prepare(pair)
     stopped = run(capsys, "--execute")
     assert (stopped.code, f"Decide: {said}" in stopped.out, stopped.err.count("error")) == (DECIDE, True, 0)
-    asked = run(capsys, "--execute", "--format", "json")
-    assert (asked.code, asked.json["exit_code"], asked.json["decision"]["text"][:20]) == (6, 6, said[:20])
-    assert asked.json["next"] == shlex.join(["twinstore", *commands(stopped)[-1], "--format", "json"])
     solve(capsys, stopped)
     ended = invoke(capsys, *commands(stopped)[-1])
     assert (ended.code, "PASS: " in ended.out) == (Exit.OK, True), ended.out + ended.err
+
+
+def test_a_part_is_never_a_proof_of_all(pair: MemoryPair, capsys: pytest.CaptureFixture[str]) -> None:
+    stopped = run(capsys, "--tenant", "acme", "--execute")
+    assert (stopped.code, "Decide: The verdict is PARTIAL. " in stopped.out) == (DECIDE, True)
+    assert sum(rows_of(pair.target.bulk).values()) == sum(rows_of(pair.source.bulk).values()) // 2
+
+
+def test_without_execute_nothing_is_written_and_the_next_command_is_shown(
+    pair: MemoryPair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dry = run(capsys, "--jobs", "1")
+    assert (dry.code, "Nothing was written." in dry.out) == (Exit.OK, True)
+    assert set(rows_of(pair.target.bulk).values()) == {0}
+    assert commands(dry) == [["backfill", "run", JOB, "--jobs", "1", "--execute"]]
+
+
+def test_an_interruption_ends_in_order_with_the_command_to_continue(
+    pair: MemoryPair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "refuse_copy", lambda _: signal.raise_signal(signal.SIGTERM))
+    stopped = run(capsys, "--execute")
+    assert (stopped.code, "Interrupted by SIGTERM" in stopped.err) == (Exit.TERMINATED, True)
+    assert "interrupted" in (pair.directory / "all of it" / "parity-report.xml").read_text()
+    monkeypatch.undo()
+    monkeypatch.chdir(pair.directory)
+    assert "PASS: " in invoke(capsys, *commands(stopped)[-1]).out
+
+
+def test_a_run_that_stops_leaves_no_proof_of_an_earlier_one(
+    pair: MemoryPair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, "--execute").code == Exit.OK
+    unknown_property(pair)
+    assert run(capsys).code == DECIDE
+    report = pair.directory / "all of it" / "parity-report.json"
+    assert json.loads(report.read_text())["verdict"] == "PASS"
+    assert run(capsys, "--execute").code == DECIDE
+    assert not report.exists()
+    assert "1 document of the source cannot be copied" in report.with_suffix(".xml").read_text()
+
+
+@pytest.mark.usefixtures("pair")
+def test_a_job_file_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = invoke(capsys, "backfill", "--job-file", JOB, "run", JOB)
+    assert (answer.code, "give one of them" in answer.err) == (Exit.USAGE, True)
+    assert invoke(capsys, "backfill", "--job-file", JOB, "run").code == Exit.OK
