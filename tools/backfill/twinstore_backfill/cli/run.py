@@ -37,7 +37,6 @@ def _read_job_file(context: typer.Context, given: Path | None) -> Path | None:
 JobFile = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[JOBFILE]",
         is_eager=True,
         callback=_read_job_file,
         help="TOML file with options and rules, as --job-file of backfill takes it.",
