@@ -517,10 +517,10 @@ def test_a_connection_string_may_name_the_variable_or_the_file_that_holds_it(tmp
         ("env:HELD", None, {"HELD": URL}),
         ("env:HELD", line, {}),
     ):
-        settings = load({"Persistence": {"Postgres": {"ConnectionString": given}}}, env, **environ)
+        settings = load({"Persistence": {"Postgres": {"ConnectionString": given}}}, env, None, **environ)
         assert postgres_settings(settings).connection_string == SecretStr(URL)
         assert PASSWORD not in str(settings.describe())
-        settings = load(None, env, **environ, **{NAME: given})
+        settings = load(None, env, None, **environ, **{NAME: given})
         assert postgres_settings(settings).connection_string == SecretStr(URL)
     kept = load({"Persistence": {"Postgres": {"ApplicationRole": "env:HELD"}}}, HELD=URL)
     assert postgres_settings(kept).application_role == "env:HELD"
