@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from docs.parts.commands import root_command, subcommands
 from docs.parts.reports import DIALECT
 from docs.parts.tables import NONE, code, codes, plain, table
-from twinstore_backfill.cli.job_file import ONLY_ON_THE_COMMAND_LINE, REVERSE
+from twinstore_backfill.cli.job_file import ONLY_ON_THE_COMMAND_LINE
 from twinstore_backfill.rules.forms import DERIVATIONS, FORMS, IGNORE_UNKNOWN, REASON, RULES, Form
+from twinstore_backfill.rules.job_file import REVERSE
 from twinstore_backfill.rules.kinds import ACCEPTABLE, SCHEMA
 from twinstore_backfill.rules.model import RuleKind
 

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 from docs.parts.rules import schema_files
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore_backfill.cli.job_file import read_job_file
 from twinstore_backfill.rules.checking import check_rules
 from twinstore_backfill.rules.forms import FORMS
+from twinstore_backfill.rules.job_file import read_job_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore_backfill.cli.job_file import read_job_file
 from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.job_file import read_job_file
 from twinstore_backfill.rules.model import (
     ANY,
     NO_RULES,

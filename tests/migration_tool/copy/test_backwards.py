@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,8 @@ from pymongo import MongoClient
 
 from tests.support.copies import invoke, memory_pair, open_store, server_settings, write_config
 from twinstore.config import load_settings
+from twinstore.errors import ValidationError
+from twinstore.migration import CopyOptions, Migration
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunStats
 from twinstore.testing.scheduler.builders import make_run
@@ -186,6 +189,31 @@ def test_a_store_that_holds_only_rows_of_the_models_takes_none_back(tmp_path: Pa
     rename = RenameRule(number=1, line=1, entity="runs", path=("was",), to=("error",))
     with memory_pair(tmp_path) as pair, pytest.raises(PreflightError, match="rules of this job cannot"):
         pair.copy(rules=JobRules((rename,), reverse=True))
+
+
+def test_a_program_goes_back_as_the_command_does(
+    old: Database[Document], run: Callable[..., Answer], postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    assert run("copy", "--execute", "--out", tmp_path / "out", reverse=False).code == Exit.OK
+    with open_store("scheduler", "Postgres", load_settings(postgres_database.config, environ={})) as store:
+        store.storage.runs.cancel("acme", "r1", NOON)
+    at = ("--as-of", NOON.isoformat())
+    answer = run("copy", "--on-conflict", "overwrite", *at).json
+    job, settings = tmp_path / "job.toml", tmp_path / "settings.json"
+    back = Migration("postgres", "mongo", "scheduler", job, settings=settings)
+    options = CopyOptions(on_conflict="overwrite", out=tmp_path / "back", as_of=NOON)
+    report = back.copy(options).result().document()
+    assert {**report, "envelope": None} == {**answer, "envelope": None}
+    written = back.copy(replace(options, execute=True)).result().totals
+    assert written.model_dump() == answer["totals"]
+    changed = old["runs"].find_one({"_id": "r1"})
+    assert changed is not None
+    assert (changed["status"], changed["scheduleId"]) == ("cancelled", OID)
+    forth = Migration("mongo", "postgres", "scheduler", job, settings=settings)
+    assert forth.verify().result().verdict == "PASS"
+    for refused in (back.plan(), back.copy(options, delete_extra=True), back.repair(tmp_path, execute=True)):
+        with pytest.raises(ValidationError, match="is not possible with reverse = true in the job file"):
+            refused.result()
 
 
 @pytest.mark.parametrize("command", ["plan", "repair", "copy --delete-extra"])

@@ -12,9 +12,10 @@ import pytest
 from tests.support.data_modules import installed_module, opened
 from tests.support.foreign import insert
 from twinstore.errors import ValidationError
+from twinstore.migration import Migration, Side
+from twinstore_backfill.copy.report import copy_report
 from twinstore_backfill.report.html import html
 from twinstore_backfill.report.markdown import markdown
-from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import AcceptRule, JobRules, TrimRule
 
 if TYPE_CHECKING:
@@ -87,8 +88,13 @@ def test_a_copy_and_a_verification_call_the_function_and_say_that_it_is_not_chec
         {"id": "old-0", "town": "Bern", "country": "Switzerland", "sentAt": DAY.replace(tzinfo=UTC)}
     ]
 
+    left, right = (
+        Side(store.backend, store.spec.settings()) for store in (pair.source, pair.target) if store.spec
+    )
+    from_python = Migration(left, right, "letters", JobRules((TRIM,))).copy().result()
+    assert from_python.rules == copy_report(dry).rules
     with pytest.raises(ValidationError, match="reverse = true cannot undo the functions"):
-        job_rules(JobRules(reverse=True), pair.source)
+        Migration(left, right, "letters", JobRules(reverse=True)).copy().result()
 
     report = pair.verify(rules=JobRules((TRIM, ACCEPT)))
     assert (report.verdict, report.approved_exceptions) == ("PASS", 1)

@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.config import Settings, load_settings
+from twinstore.config.urls import SOURCE, settings_of_url
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
 from twinstore.ledger import Ledger
 from twinstore.migrations.migration import MigrationState, consent_required
@@ -136,6 +137,20 @@ def resolve_module(given: str | None, *settings: Settings) -> str:
         modules = f"{len(found)} modules ({', '.join(found)})" if found else "no modules"
         raise ValidationError(f"{where} {modules}; say with --module which one is meant.")
     return found[0]
+
+
+def url_settings(url: str, module: str, over: Settings) -> tuple[str, Settings]:
+    """Return the driver of a URL, and settings with its place; secrets and user of it are shown nowhere.
+
+    Raises:
+        ConfigurationError: it has not the scheme of a driver, or cannot be read.
+    """
+    settings = settings_of_url(url, module, over=over)
+    REDACTOR.learn(settings)
+    for entry in settings.entries.values():
+        if entry.source == SOURCE:
+            REDACTOR.learn_user(entry.text)
+    return settings.backend_name(module), settings
 
 
 @contextmanager

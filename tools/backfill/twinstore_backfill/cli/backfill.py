@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from twinstore_backfill.cli.invocation import common
-from twinstore_backfill.cli.job_file import defaults, read_job_file
+from twinstore_backfill.cli.job_file import defaults
 from twinstore_backfill.cli.lazy_commands import CommandEntry, lazy_group
+from twinstore_backfill.rules.job_file import read_job_file
 from twinstore_backfill.rules.kinds import ACCEPTABLE, SCHEMA
 
 JobFileOption = Annotated[

@@ -16,7 +16,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import typer
 
 from twinstore.errors import ConfigurationError, TwinstoreError, ValidationError
-from twinstore_backfill.cli.invocation import register_secrets
 from twinstore_backfill.cli.options import ModuleName, OnlyTenants
 from twinstore_backfill.cli.output import emit_lines
 from twinstore_backfill.process.secrets import REDACTOR
@@ -248,10 +247,12 @@ def _without_password(url: str) -> str:
 
 
 def _side(url: str, module: str) -> Side:
-    """Return the side of a URL."""
-    from twinstore.config.urls import settings_of_url
+    """Return the side of a URL; secrets and user of it are shown nowhere."""
+    from twinstore.config import load_settings
+    from twinstore_backfill.stores import url_settings
 
-    return Side(settings_of_url(url, module).backend_name(module), {"ConnectionString": url})
+    backend, _ = url_settings(url, module, load_settings({}, environ={}))
+    return Side(backend, {"ConnectionString": url})
 
 
 def _roles(url: str, owner: str) -> Table:
@@ -303,7 +304,7 @@ def _settings(module: str, side: Side) -> Settings:
             f"The environment sets {', '.join(sorted(names))} of {side.backend}, which wins over a settings "
             "file; unset it."
         )
-    return register_secrets(load_settings(_document(module, side), environ=environ))
+    return load_settings(_document(module, side), environ=environ)
 
 
 def _document(module: str, *sides: Side) -> Table:

@@ -263,7 +263,7 @@ init --from-url env:SOURCE_URL --to-url env:TARGET_URL --to-owner-url env:OWNER_
 backfill run migration.toml
 backfill run migration.toml --execute
 backfill plan --from Mongo --to Postgres
-backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module scheduler
+backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module library
 backfill copy --from Mongo --to Postgres
 backfill copy --from Mongo --to Postgres --max-rate 500 --execute
 backfill --job-file migration.toml copy --execute

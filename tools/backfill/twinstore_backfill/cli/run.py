@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from twinstore_backfill.cli.backfill import use_job_file
-from twinstore_backfill.cli.copy import ConflictOption, Execute
 from twinstore_backfill.cli.options import (
     AsOf,
+    Execute,
     Ignored,
     OnFinish,
     OutputOptions,
@@ -55,9 +55,9 @@ def run(
         typer.Option("--max-rate", metavar="NUMBER", help="Documents copied per second, at most."),
     ] = None,
     on_conflict: Annotated[
-        ConflictOption,
-        typer.Option("--on-conflict", metavar="fail|overwrite", help="For rows that differ in the target."),
-    ] = ConflictOption.FAIL,
+        Literal["fail", "overwrite"],
+        typer.Option("--on-conflict", help="For rows that differ in the target."),
+    ] = "fail",
     accept_rows: Annotated[
         bool,
         typer.Option("--accept-rows", help="Accept rows in the target that this job did not copy."),
@@ -76,7 +76,6 @@ def run(
     interruption, run the same command again: finished ranges are not copied twice.
     """
     from twinstore_backfill.cli.deciding import CommandLines, show_steps
-    from twinstore_backfill.cli.verifying import switch_of
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.steps import Steps
     from twinstore_backfill.verify.options import VerifyOptions
@@ -90,7 +89,7 @@ def run(
             tenants=rows.tenant or (),
             jobs=jobs,
             max_rate=max_rate,
-            on_conflict=on_conflict.value,
+            on_conflict=on_conflict,
             as_of=instant,
             execute=execute,
             out=reports,
@@ -100,7 +99,6 @@ def run(
             entities=copy.entities,
             tenants=copy.tenants,
             as_of=instant,
-            switch=switch_of(sides.common.settings(), migration.module),
             ignored_fields=ignored.fields(sides.context),
             subset=copy.subset,
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,7 +20,6 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     Title,
-    drivers,
     instant_option,
 )
 from twinstore_backfill.cli.output import emit
@@ -44,24 +42,6 @@ RequireNoExceptions = Annotated[
         help="Exit with 3 instead of 0 if the verdict rests on anything that the job file accepts.",
     ),
 ]
-
-FromOrNone = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="DRIVER",
-        help="Source, such as Mongo.",
-        autocompletion=drivers,
-    ),
-]
-
-
-@dataclass(frozen=True)
-class VerifySides(Sides):
-    """Source and target of a verification, of which a fresh start has the target only."""
-
-    source: FromOrNone = None
-
 
 StartClean = Annotated[
     bool,
@@ -91,18 +71,13 @@ MaxRatio = Annotated[
 ]
 
 
-class Mode(StrEnum):
-    """How much is compared."""
-
-    FULL = "full"
-    SAMPLE = "sample"
-
-
 def verify(
     *,
-    sides: VerifySides,
+    sides: Sides,
     rows: RowOptions,
-    mode: Annotated[Mode, typer.Option("--mode", help="Every document, or a sample.")] = Mode.FULL,
+    mode: Annotated[
+        Literal["full", "sample"], typer.Option("--mode", help="Every document, or a sample.")
+    ] = "full",
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
     as_of: AsOf = None,
@@ -129,7 +104,7 @@ def verify(
 
     Writes only a test lock, to the target.
     """
-    from twinstore_backfill.cli.verifying import approval_option, require_source, show, switch_of
+    from twinstore_backfill.cli.verifying import approval_option, require_source, show
     from twinstore_backfill.report.trend import earlier_report
     from twinstore_backfill.report.writing import REPORT_FILES, report_directory
     from twinstore_backfill.verify.checks import read_groups
@@ -146,14 +121,13 @@ def verify(
         options = VerifyOptions(
             entities=rows.entity or (),
             tenants=rows.tenant or (),
-            mode=mode.value,
+            mode=mode,
             seed=seed,
             sample_size=sample_size,
             as_of=instant_option(as_of, "--as-of"),
             jobs=jobs,
             range_size=range_size,
             approval=approval,
-            switch=switch_of(sides.common.settings(), migration.module),
             require_ready=require_cutover_ready,
             require_no_exceptions=require_no_exceptions,
             benchmark=benchmark,

@@ -334,7 +334,8 @@ def remove_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
         found, keyless = dict(sorted(named.to_remove.items())), named.keyless.total()
         if not options.execute or not found:
             return ExtraRows(found, {}, keyless, None)
-        done = Repair(source, target, as_of, stop).run(entities, named, remove=True)
+        rules = job_rules(options.rules, source)
+        done = Repair(source, target, as_of, stop, rules).run(entities, named, remove=True)
         report = run_verify(source, target, replace(verify_options, only=named), progress, stop)
     removed = dict(sorted(done.removed.items()))
     return ExtraRows(found, removed, keyless, report, tuple(done.reasons))
