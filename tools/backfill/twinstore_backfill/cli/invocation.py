@@ -259,7 +259,7 @@ class LeafCommand(TyperCommand):
 # What to type, for the help of each command and its section in the documentation.
 EXAMPLES: Final = """
 init
-init --from-url env:SOURCE_URL --to-url env:TARGET_URL --to-owner-url env:OWNER_URL --module scheduler
+init --module library --from-url env:SOURCE_URL --to-url env:TARGET_URL --to-owner-url env:OWNER_URL
 backfill run migration.toml
 backfill run migration.toml --execute
 backfill plan --from Mongo --to Postgres
