@@ -115,7 +115,7 @@ def text_for_an_instant(pair: MemoryPair) -> None:
         ),
         (changed_after, "The target has at least 1 row with other content than the source, ", paste(1)),
         (unknown_property, "1 document of the source cannot be copied.", rules),
-        (text_for_an_instant, "The source has values in another form than a copy writes", rules),
+        (text_for_an_instant, "In a sample, the source has values in another form than a copy writes", rules),
         (extra_after, "The verdict is FAIL.", paste(0)),
     ],
 )

@@ -178,8 +178,8 @@ def refuse_plan(plan: PlanReport, rules: JobRules, *, rows_are_ours: bool) -> No
     if causes:
         raise DecisionNeededError(
             Question.OPEN,
-            "The source has values in another form than a copy writes, and their meaning, a key or a list "
-            "depends on it. Without a rule no verdict is PASS.",
+            "In a sample, the source has values in another form than a copy writes, and their meaning, a key "
+            "or a list depends on it. Without a rule no verdict is PASS.",
             causes,
         )
 
