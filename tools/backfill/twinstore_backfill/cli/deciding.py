@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "twinstore"
 PATHS: Final = {"config": "--config", "env_file": "--env-file", "secrets_dir": "--secrets-dir"}
-# What says where both sides are; other commands of `backfill` take it too.
-SIDES: Final = frozenset(
-    {"source", "from_url", "target", "to_url", "module", "source_config", "target_config"}
-)
+# What `diff` and `repair` take too.
+SHARED: Final = """
+source from_url target to_url module source_config target_config ignore_unknown ignore_field
+""".split()
 Report = PlanReport | CopyReport | ParityReport
 Choice = tuple[str, str]
 
@@ -69,7 +69,7 @@ class CommandLines:
         """Return another command of ``backfill`` between both sides."""
         file = [] if self.job_file is None else ["--job-file", str(self.job_file)]
         command, *more = words
-        return self._line(*self._paths(), "backfill", *file, command, *self._options(only=SIDES), *more)
+        return self._line(*self._paths(), "backfill", *file, command, *self._options(only=SHARED), *more)
 
     def on_target(self, *words: str, url: str = "--url", driver: str = "--backend") -> str:
         """Return a command that works on the target alone, and reads no job file."""
@@ -196,7 +196,8 @@ def _choices(decision: DecisionNeededError, lines: CommandLines) -> Iterator[Cho
 
 def _continuing(decision: DecisionNeededError, lines: CommandLines) -> str:
     """Say what else can be done before the same command goes on."""
-    rules = f"Put a rule for each cause into {lines.job_file or 'a job file'}, or correct the source"
+    place = lines.job_file or "a job file (backfill run FILE)"
+    rules = f"Put a rule for each cause into {place}, or correct the source"
     match decision.question:
         case Question.ROWS:
             return "Or remove them, or name another database, and continue:"
