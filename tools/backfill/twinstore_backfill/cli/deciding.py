@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 PROGRAM: Final = "twinstore"
 PATHS: Final = {"config": "--config", "env_file": "--env-file", "secrets_dir": "--secrets-dir"}
 # What `diff` and `repair` take too.
-SHARED: Final = """
-source from_url target to_url module source_config target_config ignore_unknown ignore_field
-""".split()
+SHARED: Final = frozenset(
+    {"source", "from_url", "target", "to_url", "module", "source_config", "target_config"}
+    | {"ignore_unknown", "ignore_field"}
+)
 Report = PlanReport | CopyReport | ParityReport
 Choice = tuple[str, str]
 
