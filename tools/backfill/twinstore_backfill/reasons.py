@@ -149,6 +149,8 @@ def _for_equivalence(entity: Entity, reason: str) -> str:
     # No rule changes a key, and no job accepts another form of what identifies a row.
     if field in entity.key:
         return ""
+    if found["kind"] == "ignored":  # a dropped property, without a reason
+        return _rule("drop", {"path": _path(entity, names), "reason": "…"})
     if found["kind"] == "whitespace":
         return _rule("trim", {"path": _path(entity, names), "reason": "…"})
     identity = {entity.tenant_field, *(name for index in entity.uniques for name in index.names)}
