@@ -29,7 +29,7 @@ from twinstore.bulk.port import NO_PARENT
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES, TRIGGERS
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import PreflightError
-from twinstore_backfill.plan import plan_document
+from twinstore_backfill.plan import plan_copy
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.repair.engine import Repair, ReportedRows
 from twinstore_backfill.rules.model import (
@@ -217,12 +217,12 @@ def test_a_larger_collection_without_an_index_is_refused_before_anything_is_writ
     pair: Pair, source: Database[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inventory, "MOST_WITHOUT_INDEX", 5)
-    plan = partial(plan_document, pair.source, pair.target)
+    plan = partial(plan_copy, pair.source, pair.target)
     for command in (lambda rules: plan(CopyOptions(rules=rules, as_of=AS_OF)), pair.copy, pair.verify):
         with pytest.raises(PreflightError, match="7 documents and no index that begins with name,"):
             command(rules=RULES)
     source["schedules"].create_index({"name": 1, "mode": 1})
-    causes = plan(CopyOptions(rules=RULES, as_of=AS_OF))["causes"]
+    causes = plan(CopyOptions(rules=RULES, as_of=AS_OF)).causes
     assert "rule:scheduleId" in str(causes)
     assert pair.copy(rules=RULES, execute=False).complete
 
