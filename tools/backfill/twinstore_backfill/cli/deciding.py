@@ -72,13 +72,12 @@ class CommandLines:
         command, *more = words
         return self._line(*self._paths(), "backfill", *file, command, *self._options(only=SHARED), *more)
 
-    def on_target(self, *words: str, url: str = "--url", driver: str = "--backend") -> str:
+    def on_target(self, *words: str) -> str:
         """Return a command that works on the target alone, and reads no job file."""
         common, place = self.sides.common, self.sides.right
-        paths = {"config": place.file or common.config, "env_file": common.env_file}
-        paths["secrets_dir"] = common.secrets_dir
+        paths = {name: getattr(common, name) for name in PATHS} | {"config": place.file or common.config}
         files = [word for name, path in paths.items() if path for word in (PATHS[name], str(path))]
-        where = [driver, place.driver or ""] if place.url is None else [url, place.url]
+        where = ["--backend", place.driver or ""] if place.url is None else ["--url", place.url]
         return self._line(*files, *words, "--module", self.module, *where)
 
     @property

@@ -362,9 +362,7 @@ def _toml_lines(table: Table, *path: str) -> Iterator[str]:
 
 
 def _toml(value: object) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return str(value).lower() if isinstance(value, bool) else toml_text(str(value))
+    return f"[{', '.join(map(_toml, value))}]" if isinstance(value, list) else toml_text(str(value))
 
 
 def _write(files: Mapping[Path, str]) -> None:
