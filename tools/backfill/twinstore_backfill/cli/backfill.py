@@ -55,6 +55,10 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         f"{CLI_PACKAGE}.copy:status",
         "Show the progress of the copies into a target, and their workers.",
     ),
+    "serve": (
+        f"{CLI_PACKAGE}.serve:serve",
+        "Show the jobs of a ledger in browsers, until Ctrl-C. Reads only.",
+    ),
     "report": (
         f"{CLI_PACKAGE}.verify:report",
         "Print a parity report in another format.",
