@@ -103,7 +103,8 @@ class Board:
         try:
             self._reader.step()
         except TwinstoreError as error:
-            log.warning("the ledger does not answer: %s", error.message)
+            if self.snapshot.answers:
+                log.warning("the ledger does not answer; it is tried every few seconds: %s", error.message)
             self._reader.fail(error.code)
             pause = RETRY
         if monotonic() - self._looked >= REPORTS:
@@ -235,7 +236,7 @@ def hosts_of(host: str, token: str | None) -> frozenset[str]:
         return LOCAL | {host.strip("[]")}
     if token is None:
         raise ConfigurationError(
-            f"--host {host}: other machines could read the page. Set a token with --token-file or {VARIABLE}, "
+            f"--host {host}: others could read the page. Set a token with --token-file or {VARIABLE}, "
             "or listen on 127.0.0.1."
         )
     return frozenset()

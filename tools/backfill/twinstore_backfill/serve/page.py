@@ -77,7 +77,8 @@ def _job(job: Document) -> Document:
         "said": job["said"],
         "tone": _tone(job),
         "facts": {name: value for name, value in facts.items() if value},
-        "entities": [(_bar(item), _texts(item)) for item in job["entities"]],
+        "entities": [(_bar(item), _texts(item)) for item in job["entities"] if not _is_empty(item)],
+        "empty": [item["entity"] for item in job["entities"] if _is_empty(item)],
         "causes": Table("Quarantine", columns, rows) if rows else None,
     }
 
@@ -88,17 +89,22 @@ def _tone(job: Document) -> str:
     return "pass" if job["state"] == "complete" else "fail"
 
 
+def _is_empty(item: Document) -> bool:
+    return not item["read"] and item["ranges_done"] == item["ranges"]
+
+
 def _bar(item: Document) -> Bar:
     done, ranges = item["ranges_done"], item["ranges"]
     # The last range is seen as well as the first.
     width = BAR if done == ranges else min(BAR * done // ranges, BAR - MIN_PIECE_WIDTH)
-    return Bar(item["entity"], f"{done:,} of {ranges:,}", (Piece("equal", "", 0, width),), BAR)
+    return Bar(item["entity"], f"{done:,} of {ranges:,} ranges", (Piece("equal", "", 0, width),), BAR)
 
 
 def _texts(item: Document) -> Iterator[str]:
-    yield f"{item['read']:,} rows read"
-    if item["rate"] is not None:
+    yield f"{item['read']:,} rows read" if item["ranges_done"] else "no range is done yet"
+    if item["rate"]:
         yield f"{item['rate']:,.0f} per second"
+    if item["rate"] is not None and item["ranges_done"]:
         yield "no estimate" if item["seconds_left"] is None else f"{about(item['seconds_left'])} left"
     if item["quarantined"]:
         yield f"{item['quarantined']:,} quarantined"

@@ -51,6 +51,9 @@ class WatchedJob:
             counts.add(batch)
             if len(batch) == PAGE:
                 yield
+        # What was read before a pause, or of an earlier generation, gives no rate.
+        if not self._moves or self._seen is None or self._seen.generation != job.generation:
+            self._rates = Rates()
         lease = lease_of(job) if held(job.lease, now) else None
         document = job_document(job, lease, counts, now)
         self._moves = lease is not None or self.document is None or document != self.document
