@@ -11,9 +11,13 @@ import os
 import re
 import shutil
 import subprocess
+from base64 import b64decode
 from html import escape, unescape
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.support.outages import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,3 +88,85 @@ def measured(
     assert answer is not None, dumped[-1000:]
     found: dict[str, Any] = json.loads(unescape(answer[1]))
     return found
+
+
+class Tab:
+    """A page in a browser that goes on living: it is asked, resized and typed into by the DevTools protocol."""
+
+    def __init__(self, browser: Browser, url: str, width: int, scheme: str) -> None:
+        self._browser = browser
+        target = browser.send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._send("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+        self._send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._send("Page.navigate", url=url)
+        self.until("document.readyState === 'complete'")
+
+    def _send(self, method: str, **parameters: object) -> dict[str, Any]:
+        return self._browser.send(method, self._session, **parameters)
+
+    def ask(self, expression: str) -> Any:  # noqa: ANN401  # what JSON can hold
+        """Return the value of an expression, of a promise what it resolves to."""
+        asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        answer = self._send("Runtime.evaluate", **asked)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def until(self, expression: str) -> None:
+        """Wait until an expression is true; an error if that takes too long."""
+        assert eventually(lambda: bool(self.ask(expression)), SECONDS), self.ask("document.body.innerText")
+
+    def press(self, key: str) -> None:
+        """Press a key."""
+        text = {"Enter": "\r"}.get(key, "")
+        codes = {"Tab": 9, "Enter": 13}
+        for kind in ("keyDown", "keyUp"):
+            self._send("Input.dispatchKeyEvent", type=kind, key=key, text=text, windowsVirtualKeyCode=codes[key])
+
+    def picture(self, path: Path) -> None:
+        """Write what is seen into a PNG."""
+        path.write_bytes(b64decode(self._send("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
+
+
+class Browser:
+    """A browser for several pages that are served, driven over a pair of pipes."""
+
+    def __init__(self, directory: Path) -> None:
+        """Start it; the directory is an empty one for its profile."""
+        (commands, self._out), (self._in, answers) = os.pipe(), os.pipe()
+        moved = f"exec {PROGRAM} {' '.join(OPTIONS)} --remote-debugging-pipe --user-data-dir={directory}"
+        # It reads commands from file 3 and writes answers to file 4.
+        shell = f"{moved} 3<&{commands} 4>&{answers}"
+        self._process = subprocess.Popen(["bash", "-c", shell], pass_fds=(commands, answers), stderr=subprocess.DEVNULL)
+        os.close(commands)
+        os.close(answers)
+        self._numbers = count(1)
+        self._rest = b""
+
+    def close(self) -> None:
+        """End it."""
+        self.send("Browser.close")
+        self._process.wait(SECONDS)
+        os.close(self._out)
+        os.close(self._in)
+
+    def send(self, method: str, session: str | None = None, **parameters: object) -> dict[str, Any]:
+        """Return the answer to a command; events are passed over."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": parameters}
+        named = message if session is None else {**message, "sessionId": session}
+        os.write(self._out, json.dumps(named).encode() + b"\0")
+        while True:
+            answer = json.loads(self._next())
+            if answer.get("id") == number:
+                assert "error" not in answer, answer
+                found: dict[str, Any] = answer["result"]
+                return found
+
+    def _next(self) -> bytes:
+        while b"\0" not in self._rest:
+            part = os.read(self._in, 1 << 20)
+            assert part, "the browser has ended"
+            self._rest += part
+        found, _, self._rest = self._rest.partition(b"\0")
+        return found

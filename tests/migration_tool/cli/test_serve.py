@@ -1,0 +1,341 @@
+"""`backfill serve` shows the jobs of a ledger to many browsers for one query a second, and nothing of a row."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from threading import Event, Thread
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests.migration_tool.cli.test_report_layout import SCRIPT, SMALLEST_TEXT
+from tests.migration_tool.cli.test_reports import report
+from tests.support import forked
+from tests.support.chromium import Browser, Tab
+from tests.support.copies import MemoryPair, invoke, memory_pair, open_store, write_config
+from tests.support.databases import PASSWORD, fresh_settings
+from tests.support.proxies import through_proxy
+from tests.support.servers import postgres_url
+from twinstore.config import load_settings
+from twinstore.ledger import Lease, QuarantineLine, RangeTally
+from twinstore.scheduler.catalog import RUNS
+from twinstore.testing.copying import ranges_at, started, taken
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.report.writing import ReportFormat, render
+from twinstore_backfill.serve.app import COOKIE, HEADERS, Board, serving
+from twinstore_backfill.stores import prepare_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from tests.support.databases import PostgresDatabase
+    from tests.support.servers import Settings
+    from twinstore.ledger import Ledger
+    from twinstore_backfill.stores import Store
+
+TENANT: Final = "tenant-of-nobody-else"
+VALUE: Final = "value-of-a-document"
+REASON: Final = "Run state: Input should be 'planning'"
+TOKEN: Final = "t0ken-of-thirty-two-characters-__"
+# The clock, the jobs, their ranges, and the quarantine of one entity.
+ROTATION: Final = 4
+BROWSERS: Final = 200
+
+
+def finish(store: Store, lease: Lease) -> None:
+    """Finish the next range of a job, with one document in quarantine."""
+    ledger = store.ledger
+    claim = taken(ledger, lease.job_id, RUNS.name)
+    line = QuarantineLine(
+        job_id=claim.job_id,
+        number=claim.number,
+        line=1,
+        entity=RUNS.name,
+        tenant=TENANT,
+        key=f'["{VALUE}"]',
+        reason=REASON,
+        raw=VALUE,
+    )
+    tally = RangeTally(read={TENANT: 30}, written={TENANT: 29}, quarantined={TENANT: 1})
+    with store.bulk.writer(RUNS) as writer:
+        ledger.store_lines(writer.access, claim, [line], ())
+        ledger.finish(writer.access, claim, tally)
+        writer.commit()
+
+
+def looked(board: Board, times: int = ROTATION) -> dict[str, Any]:
+    """Return what the page knows after some looks."""
+    for _ in range(times):
+        assert board.look() >= 1
+    document: dict[str, Any] = json.loads(board.snapshot.progress)
+    return document
+
+
+def told(board: Board) -> tuple[object, ...]:
+    """Return what the page says of its only job after a rotation."""
+    (job,) = looked(board)["jobs"]
+    (runs,) = job["entities"]
+    causes = [(cause["cause"], cause["documents"]) for cause in job["causes"]]
+    return job["said"], runs["ranges_done"], runs["ranges"], runs["read"], causes
+
+
+@contextmanager
+def profiled(request: pytest.FixtureRequest, driver: str, settings: Settings) -> Iterator[Callable[[], int]]:
+    """Yield what counts the queries that the server of a store has met."""
+    section: Any = settings["Persistence"]
+    if driver == "postgres":
+        admin = request.getfixturevalue("postgres_server").admin
+        name = urlsplit(section["Postgres"]["ConnectionString"]).path.strip("/")
+        counted = "SELECT xact_commit FROM pg_stat_database WHERE datname = %s"
+        yield lambda: admin.execute(counted, [name]).fetchone()[0]
+        return
+    database = request.getfixturevalue("mongo_server").client[section["Mongo"]["Database"]]
+    database.command("profile", 2)
+    ours = {"op": {"$in": ["query", "getmore", "command"]}, "ns": {"$not": {"$regex": "profile"}}}
+    yield lambda: database["system.profile"].count_documents({**ours, "command.hello": {"$exists": False}})
+    database.command("profile", 0)
+    database.drop_collection("system.profile")
+
+
+@pytest.fixture(params=["mongo", "postgres"])
+def settings(request: pytest.FixtureRequest) -> Iterator[Settings]:
+    """Give the settings of a target on a real server."""
+    with fresh_settings(request.param, request) as found:
+        yield found
+
+
+def opened(stack: ExitStack, settings: Settings, *, read_only: bool = True) -> Store:
+    """Open the target that settings name."""
+    section: Any = settings["Persistence"]
+    driver = "mongo" if "Mongo" in section else "postgres"
+    loaded = load_settings(settings, environ={})
+    return stack.enter_context(open_store("scheduler", driver, loaded, read_only=read_only))
+
+
+def test_a_job_is_followed_to_its_end_through_an_outage(settings: Settings) -> None:
+    proxy, through = through_proxy(settings)
+    section: Any = through["Persistence"]
+    section.get("Mongo", {})["ServerSelectionTimeoutMs"] = 200
+    with ExitStack() as stack:
+        target = opened(stack, settings, read_only=False)
+        prepare_target(target)
+        stack.enter_context(proxy)
+        board = Board(opened(stack, through), ())
+        lease = started(target.ledger, RUNS, ranges_at("gm"))
+        assert looked(board, 1)["jobs"] == []
+        finish(target, lease)
+        assert told(board) == ("running", 1, 3, 30, [("model:state", 1)])
+        with proxy.unavailable():
+            before = json.loads(board.snapshot.progress)
+            gone = looked(board, 2)
+            assert (gone["answers"], board.snapshot.answers) == (False, False)
+            assert {**gone, "answers": True, "error": None} == before
+            assert b"The ledger does not answer" in board.snapshot.page
+        finish(target, lease)
+        finish(target, lease)
+        target.ledger.complete(lease)
+        looked(board, 1)
+        assert told(board) == ("complete", 3, 3, 90, [("model:state", 3)])
+        everything = b"".join(
+            (board.snapshot.page, board.snapshot.event, board.snapshot.progress, board.snapshot.report)
+        )
+        assert not [text for text in (TENANT, VALUE, "sql://", "mongodb://") if text.encode() in everything]
+
+
+def test_any_number_of_browsers_costs_one_query_at_each_look(
+    settings: Settings, request: pytest.FixtureRequest
+) -> None:
+    section: Any = settings["Persistence"]
+    driver = "mongo" if "Mongo" in section else "postgres"
+    costs: list[int] = []
+    for looks, browsers in ((ROTATION, 1), (3 * ROTATION, BROWSERS)):
+        with ExitStack() as stack:
+            target = opened(stack, settings, read_only=False)
+            prepare_target(target)
+            started(target.ledger, RUNS)
+            stack.pop_all().close()
+            count = stack.enter_context(profiled(request, driver, settings))
+            before = count()
+            with ExitStack() as reading:
+                board = Board(opened(reading, settings), ())
+                address = urlsplit(reading.enter_context(serving(board)))
+                for _ in range(browsers):
+                    client = reading.enter_context(socket.create_connection(("127.0.0.1", address.port)))
+                    client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
+                    assert asked(address.port, "/progress")[0] == 200
+                looked(board, looks)
+            costs.append(count() - before)
+    assert costs[1] - costs[0] <= 2 * ROTATION, costs
+
+
+@pytest.fixture
+def reader(postgres_database: PostgresDatabase) -> Iterator[Settings]:
+    """Give the settings of a role that may read the ledger, and nothing else."""
+    with ExitStack() as stack:
+        prepare_target(opened(stack, postgres_database.config, read_only=False))
+    name = f"page_{uuid4().hex[:8]}"
+    grants = (
+        f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'",
+        f"GRANT USAGE ON SCHEMA twinstore TO {name}",
+        f"GRANT SELECT ON twinstore.jobs, twinstore.ranges, twinstore.quarantine TO {name}",
+    )
+    with psycopg.connect(postgres_database.superuser_url, autocommit=True) as admin:
+        for grant in grants:
+            admin.execute(grant.encode())
+        url = postgres_url(postgres_database.app_url, user=name)
+        yield {"Persistence": {"Scheduler": "Postgres", "Postgres": {"ConnectionString": url}}}
+        admin.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
+
+
+def test_a_role_that_may_only_read_the_ledger_is_enough(
+    postgres_database: PostgresDatabase, reader: Settings
+) -> None:
+    with ExitStack() as stack:
+        target = opened(stack, postgres_database.config, read_only=False)
+        board = Board(opened(stack, reader), ())
+        finish(target, started(target.ledger, RUNS))
+        assert told(board) == ("running", 1, 1, 30, [("model:state", 1)])
+
+
+def asked(
+    port: int | None, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], str]:
+    """Return status, headers and body of an answer."""
+    assert port is not None
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path, headers={"Host": "localhost", **headers})
+    answer = connection.getresponse()
+    found = {name.lower(): value for name, value in answer.getheaders()}
+    body = "" if found.get("content-type", "").startswith("text/event") else answer.read().decode()
+    connection.close()
+    return answer.status, found, body
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    """Return the board of a ledger in memory."""
+    with memory_pair(Path()) as pair:
+        started(pair.target.ledger, RUNS, ranges_at("gm"))
+        board = Board(pair.target, ())
+        looked(board)
+        yield board
+
+
+PATHS: Final = ("/", "/progress", "/report", "/events", "/style.css", "/script.js", "/missing", "/?token=wrong")
+BEARER: Final = f"Bearer {TOKEN}"
+
+
+def test_only_who_has_the_token_sees_anything(board: Board) -> None:
+    with serving(board, "0.0.0.0", token=TOKEN) as address:  # noqa: S104  # what the token is for
+        port = urlsplit(address).port
+        wrong = ("", "Bearer", "Bearer x", f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer \xe9")
+        for path in PATHS:
+            refused = [asked(port, path, Authorization=text) for text in wrong]
+            refused.append(asked(port, path, Cookie=f"{COOKIE}={TOKEN}"))
+            assert {(status, body) for status, _, body in refused} == {(401, "Unauthorized\n")}, path
+        statuses = [asked(port, path, Authorization=BEARER)[0] for path in PATHS]
+        assert statuses == [200] * 6 + [404, 200]
+        assert asked(port, "/health")[0] == 200
+        assert asked(port, f"/progress?token={TOKEN}")[0] == 401
+        # Once in the address, then in a cookie that shows no token and no script reads.
+        status, headers, _ = asked(port, f"/?token={TOKEN}")
+        cookie, *attributes = headers["set-cookie"].lower().split("; ")
+        assert (status, headers["location"], TOKEN in str(headers)) == (303, "./", False)
+        assert {"httponly", "samesite=strict"} <= {*attributes}
+        assert asked(port, "/", Cookie=cookie)[0] == 200
+
+
+def test_loopback_answers_under_its_own_names_only(board: Board) -> None:
+    with serving(board) as address:
+        port = urlsplit(address).port
+        names = ("localhost", "127.0.0.1", "[::1]", "127.0.0.1:80", "evil.example", "localhost.evil", "", "[")
+        assert [asked(port, "/progress", Host=name)[0] for name in names] == [200] * 4 + [421] * 4
+
+
+def test_every_answer_has_its_headers_and_nothing_but_reading_is_allowed(board: Board) -> None:
+    with serving(board) as address:
+        port = urlsplit(address).port
+        for path in (*PATHS, "/health"):
+            for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
+                status, headers, _ = asked(port, path, method)
+                expected = 404 if path == "/missing" else 200 if method in {"GET", "HEAD"} else 405
+                assert status == expected, (path, method)
+                assert {name: headers[name.lower()] for name in HEADERS} == HEADERS
+        page = asked(port, "/")[2]
+        assert "style=" not in page
+        assert "<script>" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "token", "said"),
+    [
+        (("--host", "0.0.0.0"), "", "others could read the page"),  # noqa: S104  # it is refused
+        (("--host", "example.invalid"), "", "others could read the page"),
+        ((), "short", "at least 16"),
+        ((), f"{TOKEN} {TOKEN}", "at least 16"),
+        (("--token-file", "missing"), "", "cannot be read"),
+        (("--port", "{busy}"), "", "Name another port"),
+    ],
+)
+def test_what_it_cannot_serve_safely_is_refused(
+    arguments: tuple[str, ...],
+    token: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if token:
+        monkeypatch.setenv("TWINSTORE_SERVE_TOKEN", token)
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        given = [item.format(busy=busy.getsockname()[1]) for item in arguments]
+        command = ("backfill", "serve", "--to", "memory", "--module", "scheduler", *given)
+        answer = invoke(capsys, *command)
+    assert (answer.code, said in answer.err) == (Exit.USAGE, True), answer.err
+    assert not token or token not in answer.err
+
+
+def test_the_command_serves_until_a_signal() -> None:
+    words = ["backfill", "serve", "--to", "memory", "--module", "scheduler", "--port", "0"]
+    program = f"import sys; from twinstore_backfill.cli import main; sys.argv[1:] = {words}; sys.exit(main())"
+    process = forked.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    said = process.stdout.readline().split()
+    port = urlsplit(said[1]).port
+    # A browser that stays connected does not keep it.
+    with socket.create_connection(("127.0.0.1", port or 0)) as client:
+        client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(1 << 16)
+        assert json.loads(asked(port, "/progress")[2])["jobs"] == []
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_reports_show_numbers_and_leave_their_directory_never(tmp_path: Path) -> None:
+    good, broken, foreign, outside = (tmp_path / name for name in ("all/good", "all/broken", "all/foreign", "out"))
+    evil = report(evil=VALUE)
+    for directory, content in (
+        (good, render(evil, ReportFormat.JSON)),
+        (broken, render(evil, ReportFormat.JSON)[:-100]),
+        (outside, render(evil, ReportFormat.JSON)),
+    ):
+        directory.mkdir(parents=True)
+        (directory / "parity-report.json").write_bytes(content)
+    foreign.symlink_to(outside)
+    with memory_pair(tmp_path) as pair:
+        board = Board(pair.target, [tmp_path / "all"])
+    found = json.loads(board.snapshot.report)
+    (shown,) = found["reports"]
+    assert (shown["report"], shown["verdict"], shown["documents"]["open"]) == (str(good), "FAIL", 2)
+    assert [item["report"] for item in found["unreadable"]] == [str(broken), str(foreign)]
+    assert VALUE not in board.snapshot.report.decode() + board.snapshot.page.decode()
