@@ -97,7 +97,9 @@ class Tab:
         self._browser = browser
         target = browser.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self._send("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+        self._send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False
+        )
         self._send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._send("Page.navigate", url=url)
         self.until("document.readyState === 'complete'")
@@ -121,7 +123,9 @@ class Tab:
         text = {"Enter": "\r"}.get(key, "")
         codes = {"Tab": 9, "Enter": 13}
         for kind in ("keyDown", "keyUp"):
-            self._send("Input.dispatchKeyEvent", type=kind, key=key, text=text, windowsVirtualKeyCode=codes[key])
+            self._send(
+                "Input.dispatchKeyEvent", type=kind, key=key, text=text, windowsVirtualKeyCode=codes[key]
+            )
 
     def picture(self, path: Path) -> None:
         """Write what is seen into a PNG."""
@@ -137,7 +141,9 @@ class Browser:
         moved = f"exec {PROGRAM} {' '.join(OPTIONS)} --remote-debugging-pipe --user-data-dir={directory}"
         # It reads commands from file 3 and writes answers to file 4.
         shell = f"{moved} 3<&{commands} 4>&{answers}"
-        self._process = subprocess.Popen(["bash", "-c", shell], pass_fds=(commands, answers), stderr=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            ["bash", "-c", shell], pass_fds=(commands, answers), stderr=subprocess.DEVNULL
+        )
         os.close(commands)
         os.close(answers)
         self._numbers = count(1)

@@ -128,6 +128,7 @@ class Board:
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the content of the page each time there is a new one."""
         last = None
+        yield b"retry: 2000\n\n"
         while not self.closed:
             if self.snapshot is not last:
                 last = self.snapshot
