@@ -1,4 +1,4 @@
-"""A headless Chromium, where the machine has one: what a page looks like there, measured by a script.
+"""A headless Chromium, where the machine has one: what a page looks like and does there, by scripts.
 
 It is no wheel, so a machine without it leaves out what needs it, and the summary of the run says so.
 ``apt-get install chromium`` brings it; ``TWINSTORE_TEST_CHROMIUM`` is the path of another one.
@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-from base64 import b64decode
 from html import escape, unescape
 from itertools import count
 from pathlib import Path
@@ -39,6 +38,7 @@ OPTIONS: Final = (
     "--hide-scrollbars",  # as on a phone, where they take no room
     "--window-size=1600,1200",
 )
+KEYS: Final = {"Tab": 9, "Enter": 13}
 ANSWER: Final = re.compile(r'<pre id="answer">(.*?)</pre>', re.DOTALL)
 
 
@@ -91,15 +91,14 @@ def measured(
 
 
 class Tab:
-    """A page in a browser that goes on living: it is asked, resized and typed into by the DevTools protocol."""
+    """A page that goes on living: it is asked, resized and typed into by the DevTools protocol."""
 
     def __init__(self, browser: Browser, url: str, width: int, scheme: str) -> None:
         self._browser = browser
         target = browser.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = browser.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self._send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False
-        )
+        screen = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        self._send("Emulation.setDeviceMetricsOverride", **screen)
         self._send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._send("Page.navigate", url=url)
         self.until("document.readyState === 'complete'")
@@ -108,28 +107,20 @@ class Tab:
         return self._browser.send(method, self._session, **parameters)
 
     def ask(self, expression: str) -> Any:  # noqa: ANN401  # what JSON can hold
-        """Return the value of an expression, of a promise what it resolves to."""
-        asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
-        answer = self._send("Runtime.evaluate", **asked)
+        """Return the value of an expression."""
+        answer = self._send("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Wait until an expression is true; an error if that takes too long."""
-        assert eventually(lambda: bool(self.ask(expression)), SECONDS), self.ask("document.body.innerText")
+        """Wait until an expression is true."""
+        assert eventually(lambda: bool(self.ask(expression))), self.ask("document.body.innerText")
 
     def press(self, key: str) -> None:
         """Press a key."""
-        text = {"Enter": "\r"}.get(key, "")
-        codes = {"Tab": 9, "Enter": 13}
+        named = {"key": key, "text": {"Enter": "\r"}.get(key, ""), "windowsVirtualKeyCode": KEYS[key]}
         for kind in ("keyDown", "keyUp"):
-            self._send(
-                "Input.dispatchKeyEvent", type=kind, key=key, text=text, windowsVirtualKeyCode=codes[key]
-            )
-
-    def picture(self, path: Path) -> None:
-        """Write what is seen into a PNG."""
-        path.write_bytes(b64decode(self._send("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
+            self._send("Input.dispatchKeyEvent", type=kind, **named)
 
 
 class Browser:
@@ -138,12 +129,11 @@ class Browser:
     def __init__(self, directory: Path) -> None:
         """Start it; the directory is an empty one for its profile."""
         (commands, self._out), (self._in, answers) = os.pipe(), os.pipe()
-        moved = f"exec {PROGRAM} {' '.join(OPTIONS)} --remote-debugging-pipe --user-data-dir={directory}"
+        options = " ".join((*OPTIONS, "--remote-debugging-pipe", f"--user-data-dir={directory}"))
         # It reads commands from file 3 and writes answers to file 4.
-        shell = f"{moved} 3<&{commands} 4>&{answers}"
-        self._process = subprocess.Popen(
-            ["bash", "-c", shell], pass_fds=(commands, answers), stderr=subprocess.DEVNULL
-        )
+        shell = ["/bin/bash", "-c", f"exec {PROGRAM} {options} 3<&{commands} 4>&{answers}"]
+        files = (commands, answers)
+        self._process = subprocess.Popen(shell, pass_fds=files, stderr=subprocess.DEVNULL)
         os.close(commands)
         os.close(answers)
         self._numbers = count(1)
@@ -159,9 +149,9 @@ class Browser:
     def send(self, method: str, session: str | None = None, **parameters: object) -> dict[str, Any]:
         """Return the answer to a command; events are passed over."""
         number = next(self._numbers)
-        message = {"id": number, "method": method, "params": parameters}
-        named = message if session is None else {**message, "sessionId": session}
-        os.write(self._out, json.dumps(named).encode() + b"\0")
+        target = {} if session is None else {"sessionId": session}
+        message = {"id": number, "method": method, "params": parameters, **target}
+        os.write(self._out, json.dumps(message).encode() + b"\0")
         while True:
             answer = json.loads(self._next())
             if answer.get("id") == number:

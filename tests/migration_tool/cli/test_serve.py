@@ -1,4 +1,4 @@
-"""`backfill serve` shows the jobs of a ledger to many browsers for one query a second, and nothing of a row."""
+"""`backfill serve` shows jobs to any number of browsers for one query a second, and nothing of a row."""
 
 from __future__ import annotations
 
@@ -306,10 +306,10 @@ def test_every_answer_has_its_headers_and_nothing_but_reading_is_allowed(board: 
     ],
 )
 def test_what_it_cannot_serve_safely_is_refused(
+    *,
     arguments: tuple[str, ...],
     token: str,
     said: str,
-    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
