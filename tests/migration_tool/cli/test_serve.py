@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,7 @@ from tests.support.proxies import through_proxy
 from tests.support.servers import postgres_url
 from twinstore.config import load_settings
 from twinstore.ledger import Lease, QuarantineLine, RangeTally
-from twinstore.scheduler.catalog import RUNS
+from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.testing.copying import ranges_at, started, taken
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.writing import ReportFormat, render
@@ -37,7 +38,6 @@ from twinstore_backfill.stores import prepare_target
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.support.databases import PostgresDatabase
     from tests.support.servers import Settings
     from twinstore_backfill.stores import Store
 
@@ -53,22 +53,20 @@ SCRIPT_OF_LAYOUT: Final = (
 )
 COMMITTED: Final = "SELECT xact_commit FROM pg_stat_database WHERE datname = %s"
 CONNECTED: Final = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
+GRANTS: Final = """
+    CREATE ROLE {name} LOGIN PASSWORD '{password}';
+    GRANT USAGE ON SCHEMA twinstore TO {name};
+    GRANT SELECT ON twinstore.jobs, twinstore.ranges, twinstore.quarantine TO {name};
+"""
 
 
 def finish(store: Store, lease: Lease) -> None:
     """Finish the next range of a job, with one document in quarantine."""
     ledger = store.ledger
     claim = taken(ledger, lease.job_id, RUNS.name)
-    line = QuarantineLine(
-        job_id=claim.job_id,
-        number=claim.number,
-        line=1,
-        entity=RUNS.name,
-        tenant=TENANT,
-        key=f'["{VALUE}"]',
-        reason=REASON,
-        raw=VALUE,
-    )
+    values = {"job_id": claim.job_id, "number": claim.number, "line": 1, "entity": RUNS.name}
+    texts = {"tenant": TENANT, "key": f'["{VALUE}"]', "reason": REASON, "raw": VALUE}
+    line = QuarantineLine.model_validate({**values, **texts})
     tally = RangeTally(read={TENANT: 30}, written={TENANT: 29}, quarantined={TENANT: 1})
     with store.bulk.writer(RUNS) as writer:
         writer.flush()
@@ -94,18 +92,15 @@ def told(board: Board) -> tuple[object, ...]:
 
 
 @contextmanager
-def profiled(request: pytest.FixtureRequest, driver: str, settings: Settings) -> Iterator[Callable[[], int]]:
+def counted(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Callable[[], int]]:
     """Yield what counts the queries that the server of a store has met."""
     section: Any = settings["Persistence"]
-    if driver == "postgres":
+    if "Postgres" in section:
         admin = request.getfixturevalue("postgres_server").admin
-        name = urlsplit(section["Postgres"]["ConnectionString"]).path.strip("/")
-
-        def of(query: str) -> int:
-            return int(admin.execute(query, [name]).fetchone()[0])
-
+        name = [urlsplit(section["Postgres"]["ConnectionString"]).path.strip("/")]
         # A session adds what it has done when it ends.
-        yield lambda: of(COMMITTED) if eventually(lambda: not of(CONNECTED)) else -1
+        ended = partial(eventually, lambda: admin.execute(CONNECTED, name).fetchone() == (0,))
+        yield lambda: ended() and admin.execute(COMMITTED, name).fetchone()[0]
         return
     database = request.getfixturevalue("mongo_server").client[section["Mongo"]["Database"]]
     database.command("profile", 2)
@@ -113,6 +108,23 @@ def profiled(request: pytest.FixtureRequest, driver: str, settings: Settings) ->
     yield lambda: database["system.profile"].count_documents({**ours, "command.hello": {"$exists": False}})
     database.command("profile", 0)
     database.drop_collection("system.profile")
+
+
+@contextmanager
+def as_reader(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Settings]:
+    """Yield the settings of a role that may read the ledger and nothing else, where any role has rights."""
+    section: Any = settings["Persistence"]
+    if "Mongo" in section:
+        changed = {"ServerSelectionTimeoutMs": 200}
+        yield {"Persistence": {**section, "Mongo": {**section["Mongo"], **changed}}}
+        return
+    server, name = request.getfixturevalue("postgres_server"), f"page_{uuid4().hex[:8]}"
+    url = section["Postgres"]["ConnectionString"]
+    with psycopg.connect(postgres_url(server.url, dbname=urlsplit(url).path[1:]), autocommit=True) as admin:
+        admin.execute(GRANTS.format(name=name, password=PASSWORD).encode())
+        read = {"ConnectionString": postgres_url(url, user=name, password=PASSWORD)}
+        yield {"Persistence": {"Scheduler": "Postgres", "Postgres": read}}
+        admin.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
 
 
 @pytest.fixture(params=["mongo", "postgres"])
@@ -123,20 +135,22 @@ def settings(request: pytest.FixtureRequest) -> Iterator[Settings]:
 
 
 def opened(stack: ExitStack, settings: Settings, *, read_only: bool = True) -> Store:
-    """Open the target that settings name."""
+    """Open the target that settings name; one that is written to has a ledger then."""
     section: Any = settings["Persistence"]
-    driver = "mongo" if "Mongo" in section else "postgres"
     loaded = load_settings(settings, environ={})
-    return stack.enter_context(open_store("scheduler", driver, loaded, read_only=read_only))
+    opening = open_store("scheduler", section["Scheduler"], loaded, read_only=read_only)
+    store = stack.enter_context(opening)
+    if not read_only:
+        prepare_target(store)
+    return store
 
 
-def test_a_job_is_followed_to_its_end_through_an_outage(settings: Settings) -> None:
-    proxy, through = through_proxy(settings)
-    section: Any = through["Persistence"]
-    section.get("Mongo", {})["ServerSelectionTimeoutMs"] = 200
+def test_a_job_is_followed_to_its_end_through_an_outage_by_a_role_that_only_reads(
+    settings: Settings, request: pytest.FixtureRequest
+) -> None:
     with ExitStack() as stack:
         target = opened(stack, settings, read_only=False)
-        prepare_target(target)
+        proxy, through = through_proxy(stack.enter_context(as_reader(request, settings)))
         stack.enter_context(proxy)
         board = Board(opened(stack, through), ())
         lease = started(target.ledger, RUNS, ranges_at("gm"))
@@ -148,72 +162,43 @@ def test_a_job_is_followed_to_its_end_through_an_outage(settings: Settings) -> N
             gone = looked(board, 2)
             assert (gone["answers"], board.snapshot.answers) == (False, False)
             assert {**gone, "answers": True, "error": None} == before
-            assert b"The ledger does not answer" in board.snapshot.page
+            assert b"The ledger cannot be read (" in board.snapshot.page
         finish(target, lease)
         finish(target, lease)
         target.ledger.complete(lease)
         looked(board, 1)
         assert told(board) == ("complete", 3, 3, 90, [("model:state", 3)])
-        everything = b"".join(
-            (board.snapshot.page, board.snapshot.event, board.snapshot.progress, board.snapshot.report)
-        )
-        assert not [text for text in (TENANT, VALUE, "sql://", "mongodb://") if text.encode() in everything]
+        shown = board.snapshot.page + board.snapshot.event + board.snapshot.progress
+        assert not [text for text in (TENANT, VALUE, "sql://", "mongodb://") if text.encode() in shown]
 
 
 def test_any_number_of_browsers_costs_one_query_at_each_look(
     settings: Settings, request: pytest.FixtureRequest
 ) -> None:
-    section: Any = settings["Persistence"]
-    driver = "mongo" if "Mongo" in section else "postgres"
+    with ExitStack() as stack:
+        started(opened(stack, settings, read_only=False).ledger, RUNS)
     costs: list[int] = []
     for looks, browsers in ((ROTATION, 1), (3 * ROTATION, BROWSERS)):
-        with ExitStack() as stack:
-            target = opened(stack, settings, read_only=False)
-            prepare_target(target)
-            started(target.ledger, RUNS)
-            stack.pop_all().close()
-            count = stack.enter_context(profiled(request, driver, settings))
+        with counted(request, settings) as count:
             before = count()
-            with ExitStack() as reading:
-                board = Board(opened(reading, settings), ())
-                address = urlsplit(reading.enter_context(serving(board)))
+            with ExitStack() as stack:
+                board = Board(opened(stack, settings), ())
+                port = urlsplit(stack.enter_context(serving(board))).port
                 for _ in range(browsers):
-                    client = reading.enter_context(socket.create_connection(("127.0.0.1", address.port)))
-                    client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                    assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
-                    assert asked(address.port, "/progress")[0] == 200
+                    stack.enter_context(stream(port))
+                    assert asked(port, "/progress")[0] == 200
                 looked(board, looks)
             costs.append(count() - before)
     assert costs[1] - costs[0] == 2 * ROTATION, costs
 
 
-@pytest.fixture
-def reader(postgres_database: PostgresDatabase) -> Iterator[Settings]:
-    """Give the settings of a role that may read the ledger, and nothing else."""
-    with ExitStack() as stack:
-        prepare_target(opened(stack, postgres_database.config, read_only=False))
-    name = f"page_{uuid4().hex[:8]}"
-    grants = (
-        f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'",
-        f"GRANT USAGE ON SCHEMA twinstore TO {name}",
-        f"GRANT SELECT ON twinstore.jobs, twinstore.ranges, twinstore.quarantine TO {name}",
-    )
-    with psycopg.connect(postgres_database.superuser_url, autocommit=True) as admin:
-        for grant in grants:
-            admin.execute(grant.encode())
-        url = postgres_url(postgres_database.app_url, user=name)
-        yield {"Persistence": {"Scheduler": "Postgres", "Postgres": {"ConnectionString": url}}}
-        admin.execute(f"DROP OWNED BY {name}; DROP ROLE {name}".encode())
-
-
-def test_a_role_that_may_only_read_the_ledger_is_enough(
-    postgres_database: PostgresDatabase, reader: Settings
-) -> None:
-    with ExitStack() as stack:
-        target = opened(stack, postgres_database.config, read_only=False)
-        board = Board(opened(stack, reader), ())
-        finish(target, started(target.ledger, RUNS))
-        assert told(board) == ("running", 1, 1, 30, [("model:state", 1)])
+def stream(port: int | None) -> socket.socket:
+    """Return a browser that follows the page."""
+    assert port is not None
+    client = socket.create_connection(("127.0.0.1", port))
+    client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
+    return client
 
 
 def asked(
@@ -330,9 +315,7 @@ def test_the_command_serves_until_a_signal() -> None:
     assert process.stdout is not None
     port = urlsplit(process.stdout.readline().split()[1]).port
     # A browser that stays connected does not keep it.
-    with socket.create_connection(("127.0.0.1", port or 0)) as client:
-        client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert client.recv(1 << 16)
+    with stream(port):
         assert json.loads(asked(port, "/progress")[2])["jobs"] == []
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
@@ -394,8 +377,8 @@ def test_an_open_page_follows_the_job_the_ledger_and_the_server(
     with ExitStack() as stack:
         settings = stack.enter_context(fresh_settings("postgres", request))
         target = opened(stack, settings, read_only=False)
-        prepare_target(target)
         lease = started(target.ledger, RUNS, ranges_at("gm"))
+        finish_empty(target, lease)
         proxy, through = through_proxy(settings)
         stack.enter_context(proxy)
         board = Board(opened(stack, through), ())
@@ -406,11 +389,12 @@ def test_an_open_page_follows_the_job_the_ledger_and_the_server(
             tab.until(shows("1 of 3 ranges"))
             # From the keyboard, and it outlives what follows.
             tab.press("Tab")
-            assert tab.ask("document.activeElement.getAttribute('aria-label')") == "Quarantine"
+            tab.press("Enter")
+            tab.until(OPEN)
             finish(target, lease)
             looked(board)
             tab.until(shows("2 of 3 ranges"))
-            assert tab.ask("document.activeElement.getAttribute('aria-label')") == "Quarantine"
+            assert tab.ask(OPEN)
             with proxy.unavailable():
                 looked(board, 1)
                 tab.until(shows("NO ANSWER", "2 of 3 ranges"))
@@ -423,6 +407,19 @@ def test_an_open_page_follows_the_job_the_ledger_and_the_server(
         board.closed = False
         with serving(board, port=urlsplit(address).port or 0):
             tab.until("document.getElementById('link').hidden")
+
+
+# The entities without documents.
+OPEN: Final = "document.activeElement.matches('details[open] > summary')"
+
+
+def finish_empty(store: Store, lease: Lease) -> None:
+    """Plan an entity without rows, and finish it."""
+    store.ledger.plan(lease, AUDIT.name, ranges_at(""))
+    with store.bulk.writer(AUDIT) as writer:
+        writer.flush()
+        store.ledger.finish(writer.access, taken(store.ledger, lease.job_id, AUDIT.name), RangeTally(read={}))
+        writer.commit()
 
 
 def shows(*texts: str) -> str:

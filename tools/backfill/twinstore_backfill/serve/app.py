@@ -104,7 +104,7 @@ class Board:
             self._reader.step()
         except TwinstoreError as error:
             if self.snapshot.answers:
-                log.warning("the ledger does not answer; it is tried every few seconds: %s", error.message)
+                log.warning("the ledger cannot be read; it is tried every few seconds: %s", error.message)
             self._reader.fail(error.code)
             pause = RETRY
         if monotonic() - self._looked >= REPORTS:
@@ -208,7 +208,7 @@ def application(board: Board, hosts: frozenset[str], token: str | None) -> ASGIA
     async def health(_: Request) -> Response:
         answers = board.snapshot.answers
         return PlainTextResponse(
-            "ok\n" if answers else "the ledger does not answer\n", 200 if answers else 503
+            "ok\n" if answers else "the ledger cannot be read\n", 200 if answers else 503
         )
 
     routes = [

@@ -119,9 +119,9 @@ class LedgerReader:
 
     def step(self) -> None:
         """Make the next query."""
-        self._failed = None
         next(self._steps)
-        self._answered = datetime.now(UTC)
+        if self._failed is None:
+            self._answered = datetime.now(UTC)
 
     def fail(self, code: str) -> None:
         """Note that the last query failed; the next step begins again."""
@@ -146,6 +146,7 @@ class LedgerReader:
         ledger = self._store.ledger
         while True:
             jobs = list(islice(ledger.jobs(), MOST_JOBS))
+            self._failed = None
             self._jobs = {job.id: self._jobs.get(job.id) or WatchedJob() for job in jobs}
             yield
             for job in jobs:
