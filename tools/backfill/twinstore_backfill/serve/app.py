@@ -59,7 +59,7 @@ COOKIE: Final = "twinstore_serve"
 VARIABLE: Final = "TWINSTORE_SERVE_TOKEN"
 TOKEN: Final = re.compile(r"[A-Za-z0-9._~-]{16,}")
 LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-MOST_CLIENTS: Final = 1000
+MOST_CLIENTS: Final = 500
 BACKLOG: Final = 512
 GRACE: Final = 3
 EVENTS: Final = "text/event-stream"
@@ -286,6 +286,7 @@ def serving(board: Board, host: str = "127.0.0.1", port: int = 0, token: str | N
         )
         server = uvicorn.Server(config)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="serve", daemon=True)
+        board.closed = False
         thread.start()
         try:
             name = f"[{host.strip('[]')}]" if ":" in host else host
