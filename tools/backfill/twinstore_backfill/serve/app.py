@@ -206,10 +206,8 @@ def application(board: Board, hosts: frozenset[str], token: str | None) -> ASGIA
         return StreamingResponse(board.events(), media_type=EVENTS)
 
     async def health(_: Request) -> Response:
-        answers = board.snapshot.answers
-        return PlainTextResponse(
-            "ok\n" if answers else "the ledger cannot be read\n", 200 if answers else 503
-        )
+        said = ("ok", 200) if board.snapshot.answers else ("the ledger cannot be read", 503)
+        return PlainTextResponse(*said)
 
     routes = [
         at("/", HTML, lambda: board.snapshot.page),
@@ -230,11 +228,11 @@ def hosts_of(host: str, token: str | None) -> frozenset[str]:
         ConfigurationError: others than this machine could see the page, without a token.
     """
     try:
-        loopback = ip_address(host.strip("[]")).is_loopback
+        loopback = ip_address(host).is_loopback
     except ValueError:
         loopback = host == "localhost"
     if loopback:
-        return LOCAL | {host.strip("[]")}
+        return LOCAL | {host}
     if token is None:
         raise ConfigurationError(
             f"--host {host}: others could read the page. Set a token with --token-file or {VARIABLE}, "
@@ -272,7 +270,7 @@ def serving(board: Board, host: str = "127.0.0.1", port: int = 0, token: str | N
         ConfigurationError: the address cannot be listened on, or others could read the page without a token.
     """
     app = application(board, hosts_of(host, token), token)
-    with listening(host.strip("[]"), port) as listener:
+    with listening(host, port) as listener:
         # Streams end by themselves; what is left then is a client that does not read.
         config = uvicorn.Config(
             app,
@@ -289,7 +287,7 @@ def serving(board: Board, host: str = "127.0.0.1", port: int = 0, token: str | N
         board.closed = False
         thread.start()
         try:
-            name = f"[{host.strip('[]')}]" if ":" in host else host
+            name = f"[{host}]" if ":" in host else host
             yield f"http://{name}:{listener.getsockname()[1]}/"
         finally:
             board.closed = server.should_exit = True
