@@ -42,6 +42,7 @@ class CliCases:
     Attributes:
         environment: what is added to the environment of the command.
         further: what is added to the arguments of a copy.
+        before: options of ``backfill`` itself.
     """
 
     databases: BenchmarkDatabases
@@ -50,6 +51,7 @@ class CliCases:
     profile: bool = False
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     further: Sequence[str] = ()
+    before: Sequence[str] = ()
 
     def copy(self, name: str, expected: str = "written") -> Sample:
         """Copy MongoDB to PostgreSQL; all documents but those of an earlier copy must be ``expected``."""
@@ -84,8 +86,9 @@ class CliCases:
     def arguments(self, command: str, source: str, target: str, settings: Path, out: Path) -> list[str]:
         """Return the arguments of a command; a copy with them writes nothing."""
         both = ["--source-config", str(settings), "--target-config", str(settings)]
-        words = ["backfill", command, "--module", "scheduler", "--from", source, "--to", target, *both]
-        return [*words, "--entity", "runs", "--jobs", str(self.jobs), "--out", str(out), "--format", "json"]
+        words = ["backfill", *self.before, command, "--module", "scheduler", "--from", source, "--to", target]
+        words += [*both, "--entity", "runs", "--jobs", str(self.jobs), "--out", str(out)]
+        return [*words, "--format", "json"]
 
     def _out(self, name: str) -> Path:
         out = self.databases.directory / "out" / name.replace(" ", "-").replace(",", "")

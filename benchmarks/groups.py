@@ -16,6 +16,7 @@ from benchmarks.merge import merging
 from benchmarks.mongo_singles import BareMongo
 from benchmarks.peers.groups import PEER_GROUPS
 from benchmarks.postgres_singles import BarePostgres
+from benchmarks.ruled import ruling
 from benchmarks.scale import scaling
 from benchmarks.schedule import Case, Group
 from benchmarks.script import SCRIPT, SCRIPT_VERIFY, hand_script
@@ -201,6 +202,7 @@ GROUPS: Final = {
 # Measured only where they are named.
 FURTHER: Final = {
     "merge": merging,
+    "rules": ruling,
     "tools": comparing,
     "waits": waiting,
     "switch": switching,

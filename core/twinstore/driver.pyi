@@ -322,6 +322,7 @@ from twinstore.plugins.drivers import load_backend as load_backend
 from twinstore.plugins.drivers import opened as opened
 from twinstore.plugins.drivers import refuse_patched_threads as refuse_patched_threads
 from twinstore.plugins.module_spec import ModuleSpec as ModuleSpec
+from twinstore.plugins.module_spec import Normalise as Normalise
 from twinstore.plugins.modules import MODULE_GROUP as MODULE_GROUP
 from twinstore.plugins.modules import ModulePlugin as ModulePlugin
 from twinstore.plugins.modules import broken_modules as broken_modules
@@ -502,6 +503,7 @@ __all__: list[str] = [
     "ModuleStorage",
     "Name",
     "NoDigests",
+    "Normalise",
     "NotAfter",
     "NotPicklable",
     "Number",

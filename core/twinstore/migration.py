@@ -11,11 +11,11 @@ try:
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.report import CopyReport
     from twinstore_backfill.migration import Migration, Side
-    from twinstore_backfill.outcome import InterruptedRunError
+    from twinstore_backfill.outcome import InterruptedRunError, PreflightError
     from twinstore_backfill.plan import PlanReport
-    from twinstore_backfill.process.running import Run
     from twinstore_backfill.process.stopping import StopSwitch as CancelToken
     from twinstore_backfill.progress.record import PartState
+    from twinstore_backfill.progress.running import Run
     from twinstore_backfill.repair.engine import RepairReport
     from twinstore_backfill.report.model import ParityReport
     from twinstore_backfill.rules.model import JobRules
@@ -36,6 +36,7 @@ __all__ = [
     "ParityReport",
     "PartState",
     "PlanReport",
+    "PreflightError",
     "RepairReport",
     "Run",
     "Side",

@@ -23,6 +23,7 @@ PARTS: Final = (
     "twinstore.access.retry",
     "twinstore.access.results",
     "twinstore.access.scope",
+    "twinstore.bulk.stored",
     "twinstore.catalog.conditions",
     "twinstore.catalog.entity",
     "twinstore.catalog.indexes",

@@ -68,6 +68,8 @@ from twinstore.access.scope import options_argument as options_argument
 from twinstore.access.scope import system_scope_openings as system_scope_openings
 from twinstore.access.scope import text_argument as text_argument
 from twinstore.access.scope import whole_argument as whole_argument
+from twinstore.bulk.stored import StoredObjectId as StoredObjectId
+from twinstore.bulk.stored import StoredReference as StoredReference
 from twinstore.catalog.conditions import After as After
 from twinstore.catalog.conditions import AtLeast as AtLeast
 from twinstore.catalog.conditions import AtMost as AtMost
@@ -232,6 +234,7 @@ from twinstore.plugins.checks import never_committed as never_committed
 from twinstore.plugins.checks import paged as paged
 from twinstore.plugins.checks import single_page as single_page
 from twinstore.plugins.module_spec import ModuleSpec as ModuleSpec
+from twinstore.plugins.module_spec import Normalise as Normalise
 from twinstore.plugins.modules import MODULE_GROUP as MODULE_GROUP
 from twinstore.plugins.modules import ModulePlugin as ModulePlugin
 from twinstore.plugins.modules import broken_modules as broken_modules
@@ -348,6 +351,7 @@ __all__: list[str] = [
     "ModuleStorage",
     "Name",
     "NeededRows",
+    "Normalise",
     "NotAfter",
     "NotBefore",
     "Number",
@@ -390,7 +394,9 @@ __all__: list[str] = [
     "SortValue",
     "StoreKind",
     "StoredList",
+    "StoredObjectId",
     "StoredOwner",
+    "StoredReference",
     "StringSet",
     "SumAtMost",
     "SystemClock",

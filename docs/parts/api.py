@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from docs.parts.api_text import INSTALLED, described, explained, is_class, methods, written
+from docs.parts.api_text import INSTALLED, OURS, described, explained, is_class, methods, written
 from docs.parts.interface import DRIVER_PARTS, MODULE_PARTS
 from docs.parts.tables import code
 from twinstore.codegen.stubs import shipped_modules
@@ -41,6 +41,7 @@ HOST_PARTS: Final = (
     "twinstore.aio",
     "twinstore.errors",
     "twinstore.fastapi",
+    "twinstore.migration",
 )
 
 
@@ -93,7 +94,7 @@ def home_of(thing: object) -> str:
     home = ""
     if isinstance(thing, type) or inspect.isfunction(thing):
         home = f"{thing.__module__}.{thing.__qualname__}"
-    return home if home.startswith("twinstore.") else ""
+    return home if home.startswith(OURS) else ""
 
 
 @cache

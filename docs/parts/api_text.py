@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-__all__ = ["INSTALLED", "described", "explained", "is_class", "methods", "written"]
+__all__ = ["INSTALLED", "OURS", "described", "explained", "is_class", "methods", "written"]
 
-CORE: Final = Path(__file__).parents[2] / "core"
-ROOT: Final = "twinstore"
+TOP: Final = Path(__file__).parents[2]
+FOLDERS: Final = {"twinstore": TOP / "core", "twinstore_backfill": TOP / "tools" / "backfill"}
+OURS: Final = tuple(f"{name}." for name in FOLDERS)
 QUOTED: Final = re.compile(r"'([^'\"\\]*)'")
 INSTALLED: Final = "twinstore.storage.installed."
 WIDTH: Final = 96
@@ -41,7 +42,7 @@ ObjectT = TypeVar("ObjectT", griffe.Attribute, griffe.Function)
 @cache
 def source(module: str) -> griffe.Module:
     """Return the source of a module; its stub if it creates its names on demand."""
-    path = CORE.joinpath(*module.split("."))
+    path = place(module)
     files = (path.with_suffix(".pyi"), path.with_suffix(".py"), path / "__init__.py")
     file = next(file for file in files if file.is_file())
     return griffe.visit(module, file, file.read_text("utf-8"), docstring_parser=griffe.Parser.google)
@@ -56,9 +57,15 @@ def written(home: str) -> griffe.Object:
     return written(found.target_path) if isinstance(found, griffe.Alias) else found
 
 
+def place(module: str) -> Path:
+    """Return where the source of a module is, without a suffix."""
+    package, *_ = names = module.split(".")
+    return FOLDERS[package].joinpath(*names)
+
+
 def is_module(path: str) -> bool:
     """Whether a dotted path is that of a module."""
-    file = CORE.joinpath(*path.split("."))
+    file = place(path)
     return file.with_suffix(".py").is_file() or (file / "__init__.py").is_file()
 
 
@@ -150,7 +157,7 @@ def bases(kind: type) -> str:
 def is_class(thing: object) -> TypeIs[type]:
     """Whether something is a class, and not another name for one of another library."""
     return (
-        isinstance(thing, type) and thing.__module__.startswith(ROOT) and not isinstance(thing, GenericAlias)
+        isinstance(thing, type) and thing.__module__.startswith(OURS) and not isinstance(thing, GenericAlias)
     )
 
 
@@ -248,7 +255,7 @@ def own(kind: type, sort: type[ObjectT], places: Container[str]) -> dict[str, Ob
     found: dict[str, ObjectT] = {}
     for base in kind.__mro__:
         home = f"{base.__module__}.{base.__qualname__}"
-        if base is not kind and (home in places or not home.startswith(f"{ROOT}.")):
+        if base is not kind and (home in places or not home.startswith(OURS)):
             continue
         for name, item in written(home).members.items():
             if isinstance(item, sort) and not name.startswith(("_", "test_")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from enum import EnumType
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, Protocol, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -93,6 +93,8 @@ def choices(command: Command, parameter: Parameter) -> tuple[str, ...]:
     The signature says it in every version of Typer; where its own objects keep it differs.
     """
     annotation: object = get_type_hints(inspect.unwrap(command.callback)).get(parameter.name)
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
     kinds = [
         cast("type[Enum]", kind) for kind in (annotation, *get_args(annotation)) if isinstance(kind, EnumType)
     ]

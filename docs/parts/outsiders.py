@@ -22,6 +22,7 @@ FILES: Final = {
         "deployment": "tests/deployment.py",
         "test": "tests/test_sqlite.py",
     },
+    "normalise": {"letters": "letters.py"},
     "own_module": {
         "project": "pyproject.toml",
         "package": "acme_library/__init__.py",

@@ -12,6 +12,7 @@ from docs.parts.reports import DIALECT
 from docs.parts.tables import NONE, code, codes, plain, table
 from twinstore_backfill.cli.job_file import ONLY_ON_THE_COMMAND_LINE
 from twinstore_backfill.rules.forms import DERIVATIONS, FORMS, IGNORE_UNKNOWN, REASON, RULES, Form
+from twinstore_backfill.rules.job_file import REVERSE
 from twinstore_backfill.rules.kinds import ACCEPTABLE, SCHEMA
 from twinstore_backfill.rules.model import RuleKind
 
@@ -42,7 +43,7 @@ NODES: Final[Mapping[Form, Node]] = {
     Form.PATH: {"type": "string", "pattern": r"[.]"},
     Form.INNER_PATH: FILLED,
 }
-LEFT_OUT: Final = {*ONLY_ON_THE_COMMAND_LINE, "help", IGNORE_UNKNOWN, *RuleKind}
+LEFT_OUT: Final = {*ONLY_ON_THE_COMMAND_LINE, "help", "help-all", IGNORE_UNKNOWN, *RuleKind}
 # Of these keys a rule has one.
 ALTERNATIVES: Final[Mapping[RuleKind, tuple[str, ...]]] = {
     RuleKind.REPLACE: ("text", "what"),
@@ -57,6 +58,10 @@ IGNORE_FIELD: Final[Node] = {
         "required": ["path", "reason"],
         "additionalProperties": False,
     },
+}
+REVERSED: Final[Node] = {
+    "type": "boolean",
+    "description": "Copy back: source and target exchanged, and the rules undone. Default: false.",
 }
 
 
@@ -79,7 +84,7 @@ def _kinds_table() -> str:
             codes(key.name for key in FORMS[kind] if not key.required) or NONE,
             _meaning(kind),
         )
-        for kind in RuleKind
+        for kind in FORMS
     )
     return table(("Rule", "Keys", "Optional keys", "Meaning"), rows)
 
@@ -101,8 +106,7 @@ def _schema() -> Node:
     commands = subcommands(subcommands(root_command())["backfill"])
     options = dict(_options(*commands.values(), *subcommands(commands["quarantine"]).values()))
     rules = {
-        kind.value: {"type": "array", "description": _meaning(kind), "items": _rule(kind)}
-        for kind in RuleKind
+        kind.value: {"type": "array", "description": _meaning(kind), "items": _rule(kind)} for kind in FORMS
     }
     return {
         "$schema": DIALECT,
@@ -110,6 +114,7 @@ def _schema() -> Node:
         "allOf": [{"$ref": "#/$defs/options"}],
         "properties": {
             **rules,
+            REVERSE: REVERSED,
             "ignore-field": IGNORE_FIELD,
             **{name: {"$ref": "#/$defs/options"} for name in commands},
         },

@@ -184,7 +184,7 @@ def test_every_command_line_in_a_page_exists_and_names_its_module() -> None:
         "backfill",
         "backfill copy --frm mongo",
         "up --only oracle",
-        "backfill copy --module scheduler",
+        "backfill diff --from Mongo --to Postgres",
         "no-such",
     ],
 )

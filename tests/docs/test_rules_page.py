@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 from docs.parts.rules import schema_files
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore_backfill.cli.job_file import read_job_file
 from twinstore_backfill.rules.checking import check_rules
-from twinstore_backfill.rules.model import RuleKind
+from twinstore_backfill.rules.forms import FORMS
+from twinstore_backfill.rules.job_file import read_job_file
 
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 
@@ -63,5 +63,5 @@ def test_the_schema_finds_what_an_editor_should_mark(right: str, wrong: str, sch
 
 
 def test_the_schema_has_every_kind_and_the_options(schema: dict[str, Any]) -> None:
-    assert {*map(str, RuleKind)} <= schema["properties"].keys()
+    assert {*map(str, FORMS)} <= schema["properties"].keys()
     assert {"from", "to", "jobs", "entity", "on-finish"} <= schema["$defs"]["options"]["properties"].keys()

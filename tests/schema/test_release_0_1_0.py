@@ -133,6 +133,9 @@ def test_the_commands_find_nothing_to_do_after_the_migration(
         for command, said in (("run", ""), ("verify", "The schema is as it should be."), ("status", "")):
             answer = invoke(capsys, "--config", config, "migrate", command, "--module", MODULE)
             assert (answer.code, said in answer.out) == (0, True), answer
+        shown = invoke(capsys, "--config", config, "backfill", "status", "--module", MODULE, "--to", driver)
+        # Its ledger is elsewhere until the next copy.
+        assert (shown.code, "If release 0.1.0 copied into it" in shown.out) == (0, True), shown
 
 
 def rows_for_a_copy(storage: SchedulerStorage, entity: Entity) -> list[str]:

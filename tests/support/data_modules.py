@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def installed_module(
-    folder: Path, name: str, config: Mapping[str, object], file: str = "applications"
+    folder: Path, name: str, config: Mapping[str, object], file: str = "applications", text: str = ""
 ) -> Iterator[None]:
     """Install one of the modules of data alone as a package, migrated as its author does it.
 
@@ -34,13 +34,14 @@ def installed_module(
         name: of the module.
         config: settings that name a PostgreSQL.
         file: of this folder, which describes the module.
+        text: of the package instead.
     """
     with pytest.MonkeyPatch.context() as patch:
         points = {"twinstore.modules": {name: f"{name}:{name.upper()}_PLUGIN"}}
         package = install_distribution(patch, folder, f"acme-{name}", points) / name
         package.mkdir()
         described = f"from tests.support.{file} import {name.upper()}_PLUGIN as {name.upper()}_PLUGIN\n"
-        (package / "__init__.py").write_text(described)
+        (package / "__init__.py").write_text(text or described)
         settings = write_config(folder / f"{name}.json", config)
         for command in (
             ("dev", "migration", name, f"create_{name}"),

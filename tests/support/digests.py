@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -65,8 +66,10 @@ def digests_of_rows(
         if content_without(row.content, ignored) != row.content:
             found.unproven.add(place)
         elif is_plain(entity, row, of_source=of_source) and (accepts is None or accepts(row.content)):
-            one = cell_of(row, secret, due=is_expired(entity, row, cutoff))
-            found.cells.setdefault((place, row.label), Cell()).merge(one)
+            due = is_expired(entity, row, cutoff)
+            found.cells.setdefault((place, row.label), Cell()).merge(cell_of(row, secret, due=due))
+            if row.rules and not due:
+                found.rules.setdefault((place, row.label), Counter())[tuple(row.rules)] += 1
         else:
             found.unproven.add(place)
     return found

@@ -28,7 +28,7 @@ LAYERS: Final[Mapping[str, tuple[str, ...]]] = {
         "fast plugins",
         "config documents ledger",
         "storage",
-        "aio fastapi",
+        "aio fastapi migration",
         "scheduler tracking taskrunner",
         "codegen",
         "testing",

@@ -25,7 +25,7 @@ from twinstore.taskrunner.catalog import PACK_RUN_LOGS, PACK_RUNS
 from twinstore.testing.typed_entities import WARES
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.copy.rules.dates import LocalTimeError, reader_of
-from twinstore_backfill.copy.rules.ids import uuid_of
+from twinstore_backfill.copy.rules.ids import digits_of, uuid_of
 from twinstore_backfill.copy.rules.numbers import InexactError, product
 from twinstore_backfill.copy.rules.selection import check_selection, decides_tenant
 from twinstore_backfill.copy.rules.tallies import RuleTally, counted_rules
@@ -289,6 +289,23 @@ def test_results_have_the_type_of_the_field_where_they_end() -> None:
 def test_the_uuid_of_an_object_id_has_these_bits(digits: str, uuid: str) -> None:
     found = uuid_of(digits)
     assert (str(found), found.version, found.variant) == (uuid, 7, "specified in RFC 4122")
+    assert digits_of(found) == digits
+
+
+@pytest.mark.parametrize(
+    "uuid",
+    [
+        # Another version, variant, part of a second, last bit, and a second that no ObjectId has.
+        "00000000-03e8-4000-8000-000000000400",
+        "00000000-03e8-7000-c000-000000000400",
+        "00000000-03e9-7000-8000-000000000400",
+        "00000000-03e8-7000-8000-000000000401",
+        "03e80000-0000-7000-8000-000000000400",
+        "ffffffff-ffff-ffff-ffff-ffffffffffff",
+    ],
+)
+def test_any_other_uuid_comes_of_no_object_id(uuid: str) -> None:
+    assert digits_of(UUID(uuid)) is None
 
 
 @given(st.binary(min_size=12, max_size=12), st.binary(min_size=12, max_size=12))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore.scheduler.catalog import SCHEDULER
-from twinstore_backfill.cli.job_file import read_job_file
 from twinstore_backfill.rules.checking import check_rules
+from twinstore_backfill.rules.job_file import read_job_file
 from twinstore_backfill.rules.model import (
     ANY,
     NO_RULES,
@@ -170,7 +170,61 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (rule("mapp", RUNS_STATE), "line 1: there is no rule [[mapp]]; did you mean map?"),
         ("map = [{ path = 'runs.state' }]", "write each rule as a table that begins with [[map]]."),
         ("[map]\npath = 'runs.state'", "write each rule as a table that begins with [[map]]."),
-        ("reverse = true", "reverse is not supported yet"),
+        ("reverse = 1", "reverse is true or false, not 1."),
+        # What no job can undo.
+        *(
+            (f"reverse = true\n{text}", f"line 2: {problem}")
+            for text, problem in (
+                (
+                    rule("drop", 'path = "runs.x"'),
+                    "[[drop]] runs.x: reverse = true cannot undo it: only",
+                ),
+                (
+                    rule("key", 'entity = "audit"\nfrom = "no"'),
+                    "[[key]] audit.no: reverse = true cannot",
+                ),
+                (
+                    rule("rename", 'path = "runs.x"\nto = "error"\nkeep = true'),
+                    "[[rename]] runs.x: reverse = true cannot undo it: keep leaves two values.",
+                ),
+                (
+                    rule("rename", 'path = "runs.x.y"\nto = "error"'),
+                    "[[rename]] runs.x.y: reverse = true cannot undo it: x would be left, empty",
+                ),
+                (
+                    rule("id", 'path = "runs._id"\nto = "uuid"'),
+                    "[[id]] runs._id: reverse = true cannot undo it: rows that came later have keys",
+                ),
+                (
+                    rule("map", f'{RUNS_STATE}values = {{ a = "error", b = "error" }}'),
+                    "[[map]] runs.state: reverse = true cannot undo it: two words become one.",
+                ),
+                (
+                    rule("map", f'{RUNS_STATE}values = {{ error = "queued", queued = "error" }}'),
+                    "[[map]] runs.state: reverse = true cannot undo it: a word is both old and new.",
+                ),
+                (
+                    rule("map", f'{RUNS_STATE}values = {{ a = "error" }}\nabsent = ["n/a"]'),
+                    "[[map]] runs.state: reverse = true cannot undo it: absent removes words.",
+                ),
+                (
+                    rule("map", f'{RUNS_STATE}values = {{ 1 = "error" }}'),
+                    "[[map]] runs.state: reverse = true cannot undo it: true, false and digits may",
+                ),
+                (
+                    rule("map", 'path = "runs.createdAt"\nvalues = { never = "1970-01-01T00:00:00Z" }'),
+                    "[[map]] runs.createdAt: reverse = true cannot undo it: the field holds no words.",
+                ),
+                (
+                    rule("map", 'path = "execution_logs.data.a"\nvalues = { half = 0.5 }'),
+                    "[[map]] execution_logs.data.a: reverse = true cannot undo it: a fraction is no word.",
+                ),
+                (
+                    rule("rename", 'path = "locks.x"\nto = "holderId"'),
+                    "[[rename]] locks.x: reverse = true cannot undo it: a copy writes its rows",
+                ),
+            )
+        ),
         (
             rule("map", f"{RUNS_STATE}vaules = {{}}"),
             "line 1: [[map]] has the unknown key vaules; did you mean values?",
@@ -353,6 +407,32 @@ ACCEPT = 'approved-by = "ops"\nkind = '
             rule("accept", f'{ACCEPT}"orphan"\nentity = "runs"\nmost = 1') * 2,
             "line 7: [[accept]] orphan of runs: it overlaps the [[accept]] of line 1.",
         ),
+        (
+            rule("trim", 'path = "audit.metadata.*"') + rule("trim", 'path = "audit.metadata.a"'),
+            "line 4: [[trim]] audit.metadata.a: it overlaps the [[trim]] of line 1.",
+        ),
+        (rule("drop", 'path = "runs.*"'), "line 1: [[drop]] runs.*: name the property to drop"),
+        (rule("drop", 'path = "runs.stats.*"'), "line 1: [[drop]] runs.stats.*: name the property to drop"),
+        (
+            rule("key", 'entity = "runs"\nfrom = "error"'),
+            "line 1: [[key]] runs.error: 'error' is another field of the model",
+        ),
+        (
+            rule("default", 'path = "runs.error"\nvalue = "a\\u0000"'),
+            "line 1: [[default]] gives a text with U+0000",
+        ),
+        (
+            rule("map", 'path = "audit.metadata.a"\nvalues = { a = "\\u0000" }'),
+            "line 1: [[map]] gives a text with U+0000",
+        ),
+        *(
+            (
+                rule("number", f'path = "runs.stats.queued"\nfrom = "text"\nfactor = {factor}'),
+                "line 1: [[number]] expects an integer other than 0 or a power of ten for factor.",
+            )
+            for factor in ("inf", '"1E+999999999999"', '"1E-401"')
+        ),
+        (rule("function", 'path = "runs.error"'), "line 1: there is no rule [[function]]"),
     ],
 )
 def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tmp_path: Path) -> None:
@@ -383,6 +463,16 @@ def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tm
         + rule("trim", 'path = "runs.old.state"')
         + rule("rename", 'path = "runs.old.state"\nto = "state"'),
         rule("accept", f'{ACCEPT}"beside"\npath = "policy_jobs.priorityRank"'),
+        "\ufeff" + rule("map", 'path = "runs.error"\nvalues = { "\\u0000" = "a" }'),
+        # A thousand rules take no longer than each of them.
+        "".join(rule("drop", f'path = "runs.x{number}"') for number in range(1500)),
+        "reverse = true\n"
+        + rule("map", f'{RUNS_STATE}values = {{ done = "completed" }}')
+        + rule("map", 'path = "schedules.enabled"\nvalues = { yes = true }')
+        + rule("rename", 'path = "runs.stats.pending"\nto = "stats.queued"')
+        + rule("rename", 'path = "runs.problem"\nto = "error"')
+        + rule("id", 'path = "runs.scheduleId"\nto = "uuid"')
+        + rule("accept", f'{ACCEPT}"orphan"\nentity = "runs"\nmost = 1'),
     ],
 )
 def test_what_means_something_is_taken(text: str, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
+from uuid import UUID
 
 import bson
 import pytest
@@ -20,7 +21,8 @@ from twinstore.bulk.changes import ChangeRefusedError, DocumentChange
 from twinstore.models import json_text
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.typed_entities import WARES
-from twinstore_backfill.copy.rules import copier_changes
+from twinstore_backfill.copy.rules import backward_changes, copier_changes
+from twinstore_backfill.copy.rules.ids import uuid_of
 from twinstore_backfill.rules.model import (
     DateRule,
     DefaultRule,
@@ -250,8 +252,8 @@ def outcome(change: DocumentChange | None, document: dict[str, object]) -> objec
         return form(document), ()
     try:
         changed = change(deepcopy(document), MONGO_VALUES)
-    except ChangeRefusedError:
-        return "refused"
+    except ChangeRefusedError as error:
+        return str(error)
     return form(changed.document), tuple(changed.rules)
 
 
@@ -316,6 +318,81 @@ def test_they_agree_about_many_more_documents(
     agree(rules, document, name)
 
 
+BACKWARDS = st.one_of(
+    of(
+        MapRule,
+        values=st.dictionaries(
+            st.sampled_from(("done", "", "a", "ab")), st.sampled_from(("x", "n/a", 12, True)), max_size=3
+        ),
+    ).filter(lambda item: isinstance(item, MapRule) and len(set(item.values.values())) == len(item.values)),
+    of(IdRule, to=st.sampled_from(("uuid", "text"))),
+    of(RenameRule, to=MODEL_PATHS).filter(moves),
+)
+# What those rules make of an ObjectId, and what some UUID is.
+MADE = st.sampled_from((uuid_of(str(OID)), UUID(int=1))).flatmap(
+    lambda found: st.sampled_from((str(found), found.hex, Binary(found.bytes, UUID_SUBTYPE)))
+)
+
+
+@settings(max_examples=400)
+@given(
+    rules=st.lists(BACKWARDS, min_size=1, max_size=4).map(separate),
+    document=st.fixed_dictionaries(
+        REQUIRED, optional={**OPTIONAL, "state": MADE | SCALARS, "price": MADE | SCALARS}
+    ),
+    name=st.sampled_from(tuple(ENTITIES)),
+)
+def test_what_a_copy_writes_backwards_reads_forward_as_the_same_or_is_refused(
+    rules: tuple[Rule, ...], document: dict[str, object], name: str
+) -> None:
+    job = JobRules(rules, reverse=True)
+    written = backward_changes(job, [ENTITIES[name]]).written
+    if name not in written:
+        return
+    try:
+        back = written[name](deepcopy(document), MONGO_VALUES).document
+    except ChangeRefusedError:
+        return
+    forward = verifier_changes(job, [ENTITIES[name]]).documents[name]
+    assert form(forward(back, MONGO_VALUES).document) == form(document)
+
+
+OLD = st.sampled_from(("done", "", "a", "other", OID, None, 3, 0.5, b"bytes", datetime(2024, 3, 1)))  # noqa: DTZ001  # as the client has them
+
+
+@given(
+    st.fixed_dictionaries(
+        {"_id": st.just("r1")},
+        optional={
+            "status": OLD,
+            "error": OLD | st.lists(OLD, max_size=3),
+            "problem": OLD,
+            "stats": st.dictionaries(st.sampled_from(("pending", "at")), OLD) | OLD,
+            "deltas": st.lists(st.dictionaries(st.sampled_from(("at", "b.c")), OLD), max_size=3),
+            "scheduleId": OLD,
+        },
+    ),
+    st.sampled_from(("uuid", "text")),
+)
+def test_a_document_of_the_old_form_goes_forward_and_comes_back(
+    document: dict[str, object], to: Literal["uuid", "text"]
+) -> None:
+    parts: dict[str, Any] = {"line": 1, "entity": "runs"}
+    rules = (
+        MapRule(number=1, path=("status",), values={"done": "completed", "a": True}, **parts),
+        MapRule(number=2, path=("deltas", "at"), values={"": "none", "a": "b"}, **parts),
+        RenameRule(number=3, path=("status",), to=("state",), **parts),
+        RenameRule(number=4, path=("stats", "pending"), to=("stats", "queued"), **parts),
+        RenameRule(number=5, path=("problem",), to=("reason",), **parts),
+        RenameRule(number=6, path=("deltas", "at"), to=("deltas", "detectedAt"), **parts),
+        IdRule(number=7, path=("scheduleId",), to=to, **parts),
+        IdRule(number=8, path=("deltas", "b.c"), to=to, **parts),
+    )
+    changes = backward_changes(JobRules(rules, reverse=True), [RUNS])
+    forward = changes.documents["runs"](deepcopy(document), MONGO_VALUES).document
+    assert form(changes.written["runs"](forward, MONGO_VALUES).document) == form(document)
+
+
 NOON = datetime(2024, 3, 1, 12)  # noqa: DTZ001  # as the client has dates
 BASES: dict[str, dict[str, object]] = {
     "schedules": {
@@ -378,6 +455,42 @@ def test_a_copy_stores_what_a_verification_expects(
     assert (record.key, record.owner, tuple(record.rules)) == (row.key, row.owner, row.rules)
     stored = json_text.dumps_sorted({"doc": record.model.wire(), "storage": dict(record.storage)})
     assert stored == expected.content
+
+
+# At the ends of what stores hold, and beyond.
+ODD = [
+    *(
+        "0.5" + "0" * 397,
+        "1" + "0" * 399,
+        "0." + "0" * 397 + "1",
+        "-" + "9" * 399,
+        "0" * 400,
+        "4.9" + "0" * 390,
+    ),
+    *(Decimal128(text) for text in ("1E-6000", "-1E-6000", "0E-6000", "0E+6000", "1E+6000", "1E+20", "-0")),
+    *(5e-324, 1e308, -1e-300, 1e20, 1e19, Int64(2**62)),
+]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        *(
+            DateRule(number=1, line=1, entity="runs", path=("createdAt",), formats=(text,))
+            for text in ("epoch-seconds", "epoch-milliseconds", "epoch-microseconds")
+        ),
+        *(
+            NumberRule(number=1, line=1, entity="*", path=(name,), source=source, factor=Decimal(factor))
+            for name in ("createdAt", "price")
+            for source in ("text", "decimal")
+            for factor in ("1", "0.001", "1E-400", "1E+400", "1E-395", "-7", "1E+308")
+        ),
+    ],
+)
+def test_they_read_odd_numbers_alike(item: Rule) -> None:
+    for value in ODD:
+        for name in ("runs", "wares"):
+            agree((item,), {"_id": "r1", item.path[0]: value}, name)
 
 
 def test_they_count_the_values_of_any_names_alike() -> None:

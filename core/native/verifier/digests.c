@@ -7,7 +7,7 @@
 
 #define SMALLEST 64 // places of a table; a power of two, as all its sizes
 #define DIGEST 32   // bytes of a SHA-256
-#define NONE 0xFFFFFFFFu
+#define NONE TS_NO_CELL
 
 typedef struct {
   u32 range, owner;
@@ -39,7 +39,7 @@ struct Digests {
   u64 rows;
   Buffer labels, owners, cells;
   Table by_label, by_place;
-  u32 most_cells, last_owner;
+  u32 most_cells, last_owner, last_cell;
 };
 
 static int compared(const Digests *digests, const KeyPart *left, const KeyPart *right) {
@@ -253,6 +253,7 @@ static void add_content(const Digests *digests, Cell *cell, Span content) {
 
 int digests_add(Digests *digests, u32 range, const Row *row, Span content) {
   digests->rows++;
+  digests->last_cell = NONE;
   int is_full = digests->by_place.used >= digests->most_cells;
   u32 owner = owner_of(digests, row->owner, is_full);
   if (owner == NONE && !is_full) return 0;
@@ -270,9 +271,12 @@ int digests_add(Digests *digests, u32 range, const Row *row, Span content) {
   else {
     add_content(digests, cell, content);
     cell->ignored += (u64)row->is_partial;
+    digests->last_cell = (u32)(cell - cell_at(digests, 0));
   }
   return 1;
 }
+
+u32 digests_cell(const Digests *digests) { return digests->last_cell; }
 
 int digests_ask(const Sink *sink, u32 range, Span row) {
   if (!sink->unjudged) {

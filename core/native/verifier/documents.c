@@ -296,11 +296,13 @@ static int add(const Sink *sink, Span document, const Row *row, Span content, Bu
 
 static int scan_one(Work *work, Span document, const Sink *sink, Buffer *scratch) {
   Row row;
-  if (!show_document(work, document, &row)) {
+  int is_shown = show_document(work, document, &row);
+  if (!is_shown)
     place_declined(work->shower.form, document, sink->digests);
-    return !work->shower.out->failed;
-  }
-  return add(sink, document, &row, (Span){work->shower.out->bytes, work->shower.out->size}, scratch);
+  else if (!add(sink, document, &row, (Span){work->shower.out->bytes, work->shower.out->size}, scratch))
+    return 0;
+  if (sink->cells) buffer_add_u32(sink->cells, is_shown ? digests_cell(sink->digests) : TS_NO_CELL);
+  return !work->shower.out->failed && !(sink->cells && sink->cells->failed);
 }
 
 static i64 scan_all(Work *work, Span raw, const Sink *sink, Buffer *scratch) {

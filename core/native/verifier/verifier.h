@@ -16,6 +16,7 @@
 #define SCAN_LABEL 256
 // Bytes of the secret key of digests.
 #define SCAN_SECRET 16
+#define TS_NO_CELL 0xFFFFFFFFu
 
 typedef struct {
   const u8 *bytes;
@@ -46,6 +47,7 @@ typedef struct {
   Accepts accepts; // NULL: nobody judges
   const void *documents;
   Buffer *unjudged; // NULL: nobody asks
+  Buffer *cells; // of each document u32 the number of the cell that counts it, or TS_NO_CELL; NULL: nobody asks
 } Sink;
 
 // Ranges are cut at bounds: q parts of a key, list of q whether each is a number, list of keys (q or text).

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from twinstore.bulk.stored import StoredObjectId, StoredReference
+
 __all__ = [
     "NO_CHANGES",
     "ChangeRefusedError",
@@ -37,21 +39,6 @@ class ChangeRefusedError(ValueError):
     def __init__(self, text: str, document: Document | None = None) -> None:
         super().__init__(text)
         self.document = document
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObjectId:
-    """An ObjectId, as its 24 lower-case hexadecimal digits."""
-
-    digits: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredReference:
-    """A reference to a document of another collection (DBRef); ``id`` is a stored value."""
-
-    collection: str
-    id: object
 
 
 class StoredValues(Protocol):
@@ -97,14 +84,6 @@ class DocumentChange(Protocol):
         """The names at the top of a document that it drops, if it does nothing else."""
         return None
 
-    @property
-    def quiet(self) -> bool:
-        """Whether it changes no document that is stored as the driver writes a row of the model.
-
-        Native code, which reads those alone, then needs no change.
-        """
-        return False
-
     def __call__(self, document: Document, values: StoredValues) -> ChangedDocument:
         """Return a document after the change; the given one may be changed in place.
 
@@ -123,11 +102,14 @@ class DocumentChanges:
         keys: the field that is the key of an entity instead of ``_id``, under its stored name; documents then
             have an ``_id`` of any kind, which no row keeps.
         ids: entities whose key is stored as an ObjectId: ``uuid`` or ``text``, what it becomes.
+        written: for a target whose documents are those before the changes, by name of entity: the change
+            that a writer makes of each document of the model, which ``documents`` undoes.
     """
 
     documents: Mapping[str, DocumentChange] = field(default_factory=dict[str, DocumentChange])
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    written: Mapping[str, DocumentChange] = field(default_factory=dict[str, DocumentChange])
 
     def __bool__(self) -> bool:
         return bool(self.documents or self.keys or self.ids)
@@ -136,7 +118,7 @@ class DocumentChanges:
     def only_drop(self) -> bool:
         """Whether nothing but names at the top of documents is dropped."""
         dropping = (change.dropped is not None for change in self.documents.values())
-        return not self.keys and not self.ids and all(dropping)
+        return not self.keys and not self.ids and not self.written and all(dropping)
 
 
 NO_CHANGES: Final = DocumentChanges()

@@ -227,7 +227,9 @@ class BulkPort(Protocol):
 
         Keys, owners, cuts and digests are those after the changes, and so is the error of a row that no model
         accepts; ``original`` stays what is stored. A row that a change refuses has the text of the refusal as
-        its ``error``. Counts by owner are those of the stored documents. Nothing is written through it.
+        its ``error``. Counts by owner are those of the stored documents. Rows are written through it only
+        with ``changes.written``: a stored row is then equal if it reads as equal after the changes, and a row
+        that ``written`` refuses is rejected.
 
         Raises:
             UnsupportedCapabilityError: the driver cannot. Default: for any change but names that are dropped
@@ -235,7 +237,7 @@ class BulkPort(Protocol):
         """
         if not changes.only_drop:
             raise UnsupportedCapabilityError(
-                f"Rules cannot be applied to what {self.place} stores; its rows are already of the model."
+                f"The rules of this job cannot be applied to what {self.place} stores."
             )
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from base64 import b64encode
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -177,6 +178,7 @@ class RangeDigests:
         judged: the models would accept each row that a cell of a proved range counts.
         unique: the store holds no two rows of one key, or says of each that it cannot be placed.
         rows: how many were read.
+        rules: by place how many rows of a cell were changed by these rules, as sets of their numbers.
         file: what the store divides into parts, where it does: a row moves into another file, and may then be
             in a part that was read before. Parts of several files leave every row without a place.
     """
@@ -187,6 +189,9 @@ class RangeDigests:
     judged: bool = True
     unique: bool = True
     rows: int = 0
+    rules: dict[tuple[int, str], Counter[tuple[int, ...]]] = field(
+        default_factory=dict[tuple[int, str], Counter[tuple[int, ...]]]
+    )
     file: str | None = None
 
     def merge(self, other: RangeDigests) -> None:
@@ -201,6 +206,8 @@ class RangeDigests:
         self.judged = self.judged and other.judged
         self.unique = self.unique and other.unique
         self.rows += other.rows
+        for place, changed in other.rules.items():
+            self.rules.setdefault(place, Counter()).update(changed)
 
 
 # How a comparison shows a stored value that a copy would not have written in this form.

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from twinstore.config.entries import SettingsEntry, collect, fold, merge
+from twinstore.config.entries import Entries, SettingsEntry, collect, fold, merge
 from twinstore.config.files import read_text
 from twinstore.config.keys import module_keys
 from twinstore.config.settings import Settings
@@ -55,9 +55,10 @@ def settings_of_url(url: str | SecretStr, module: str, over: Settings | None = N
         ),
     )
     sections = fold(("Persistence", spec.name)), fold((*keys.storage, spec.name))
+    before: Entries = {} if over is None else over.entries
     kept = {
         path: entry
-        for path, entry in (over.entries if over is not None else {}).items()
+        for path, entry in before.items()
         # The owner role of another server must not migrate this one, nor the other one instead of this.
         if not (path[:-1] in sections and _names_a_place(path[-1]))
         and path not in {fold(keys.switch), fold(keys.mode)}

@@ -131,7 +131,7 @@ class DocumentBulk(BulkPort):
 
     @override
     def with_changes(self, changes: DocumentChanges) -> BulkPort:
-        if changes.keys or changes.ids:
+        if changes.keys or changes.ids or changes.written:
             return super().with_changes(changes)
         found = copy(self)
         found._changes = changes  # noqa: SLF001  # of the same class

@@ -18,7 +18,7 @@ from twinstore.access.protocol import Unset
 from twinstore.access.query import holds
 from twinstore.bulk.changes import ChangeRefusedError, StoredObjectId, StoredValues
 from twinstore.bulk.port import Record
-from twinstore.bulk.rows import ScanRow, marked
+from twinstore.bulk.rows import ScanRow, marked, unmarked
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, TenancyKind, Tenant
 from twinstore.errors import DocumentDecodeError
@@ -304,6 +304,29 @@ def changed_record(row: DocumentRow, driver: str, change: DocumentChange | None)
     if changed.rules:
         # What is stored, and not what became of it.
         found.original = extended_json(row)
+    return found
+
+
+def changed_model(entity: Entity, record: Record, driver: str, change: DocumentChange | None) -> Record:
+    """Return a decoded row for a copy after the change of its wire form; any other row as it is."""
+    if change is None or record.model is None:
+        return record
+    found = changed_record(encode(entity, record.model, record.storage), driver, change)
+    found.original = record.original
+    return found
+
+
+def changed_content(entity: Entity, row: ScanRow, change: DocumentChange | None) -> ScanRow:
+    """Return a scanned row after the change of the document in its content."""
+    parts = None if change is None or row.error is not None else json_text.loads(row.content)
+    document = parts["doc"] if isinstance(parts, dict) else None
+    if not isinstance(parts, dict) or not isinstance(document, dict) or unmarked({**document}) is not None:
+        return row
+    markers = cast("dict[str, object]", parts["storage"])
+    found = changed_scan_row(row_of_values(entity, document, markers), change)
+    if not found.rules and found.error is None:
+        return row
+    found.key, found.beside = row.key, row.beside
     return found
 
 

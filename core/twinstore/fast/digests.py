@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -35,6 +36,7 @@ REQUEST_HEADER: Final = struct.Struct("<II")
 CELL: Final = struct.Struct("<II4Q6Q")
 HALF: Final = 64
 DIGEST_BYTES: Final = 32
+NO_CELL: Final = 0xFFFFFFFF
 FUNCTIONS: Final = {
     "ts_document_form_new": (Address, ctypes.c_char_p, Size),
     "ts_document_form_free": (None, Address),
@@ -60,6 +62,7 @@ class Sink(ctypes.Structure):
         ("accepts", Address),
         ("documents", Address),
         ("unvalidated", Address),
+        ("cells", Address),
     )
 
 
@@ -133,10 +136,24 @@ class Scanner:
             if validator is not None:
                 self._sink.accepts, self._sink.documents = validator.function, validator.documents.address
         self._into = ctypes.addressof(self._sink)
+        self._cells = Buffer(found)
+        self._changed = Counter[tuple[int, tuple[int, ...]]]()
 
-    def add_documents(self, raw: bytes) -> int:
-        """Add whole BSON documents; return how many there are."""
-        return self._added(self._library.ts_scan_documents(self._form.address, raw, len(raw), self._into))
+    def add_documents(self, raw: bytes, rules: Sequence[tuple[int, ...]] = ()) -> int:
+        """Add whole BSON documents; return how many there are.
+
+        Args:
+            raw: the documents.
+            rules: of each document the numbers of the rules that changed it; empty for no rules at all.
+        """
+        self._sink.cells = self._cells.handle if rules else None
+        rows = self._added(self._library.ts_scan_documents(self._form.address, raw, len(raw), self._into))
+        if rules:
+            cells = memoryview(self._cells.tobytes()).cast("I")
+            self._cells.clear()
+            pairs = zip(cells, rules, strict=True)
+            self._changed.update((cell, numbers) for cell, numbers in pairs if numbers and cell != NO_CELL)
+        return rows
 
     def add_lines(self, raw: bytes) -> int:
         """Add whole lines of a COPY in text form; return how many there are."""
@@ -152,6 +169,9 @@ class Scanner:
         checked(self._library.ts_digests_read(self._digests.address, out.handle))
         found = read_digests(out.tobytes())
         found.unproven |= self._refused
+        places = list(found.cells)
+        for (cell, numbers), rows in self._changed.items():
+            found.rules.setdefault(places[cell], Counter())[numbers] += rows
         found.judged, found.unique = self._accepts is not None, unique
         return found
 

@@ -6,8 +6,8 @@ import ctypes
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, overload
@@ -69,11 +69,13 @@ class Stored:
         places: three numbers of 32 bits for each packed row: where it is packed, where it is stored, and how
             many bytes it takes there, with the highest bit set if a property of it is ignored.
         record_of: makes a record of the stored bytes of one row, the exact way.
+        rules: the rules that changed a packed row before, by its number, for rows with any.
     """
 
     content: bytes
     places: bytes
     record_of: Callable[[bytes], Record]
+    rules: Mapping[int, Sequence[int]] = field(default_factory=dict[int, Sequence[int]])
 
 
 class AcceptsPacked:
@@ -198,16 +200,22 @@ class PackedBatch(Sequence[Record]):
         self._examined = _examined(counts.tobytes(), due.tobytes())
         return self._examined
 
-    def ignored(self, counts: Counter[str]) -> Counter[str]:
+    def rules(self) -> dict[int, Sequence[int]]:
+        """Return the rules that changed a packed row, by its number among the packed ones."""
+        rules = self._stored.rules
+        return {number: rules[kept] for number, kept in enumerate(self._kept) if kept in rules}
+
+    def ignored(self, counts: Counter[str], dropped: Collection[int] = ()) -> Counter[str]:
         """Return the packed rows of which a property is ignored, by the label of their owner.
 
         Args:
             counts: all packed rows by that label, as :meth:`examined` has them.
+            dropped: the numbers of further rows, of which a rule dropped a property.
         """
         found = [
             number
             for number, kept in enumerate(self._kept)
-            if self._place[kept * PLACE_WORDS + PLACE_WORDS - 1] & IGNORED
+            if self._place[kept * PLACE_WORDS + PLACE_WORDS - 1] & IGNORED or number in dropped
         ]
         # To look at each row takes as long as to copy it; usually they all have it, or none has.
         if len(found) == len(self._kept):

@@ -34,17 +34,19 @@ class JobLedger(LedgerRows):
         order = (SortKey("startedAt", descending=True, time=True), SortKey("id"))
         return (row.model for row in self._all(JOBS, (), order))
 
-    def start(self, job_id: str, settings: Mapping[str, str], as_of: datetime) -> CopyJob:
+    def start(
+        self, job_id: str, settings: Mapping[str, str], as_of: datetime, *, again: bool = False
+    ) -> CopyJob:
         """Create a job, or begin the next generation of a complete one: its ranges and lines are forgotten.
 
-        A running job is returned as it is.
+        A running job is returned as it is, unless it has to begin ``again``.
         """
         instant = instant_argument(as_of, "as_of")
 
         def begun(stored: CopyJob | None, now: ServerClock) -> CopyJob | None:
             if stored is None:
                 return CopyJob(id=job_id, settings=dict(settings), as_of=instant, started_at=now())
-            if stored.state is JobState.RUNNING:
+            if stored.state is JobState.RUNNING and not again:
                 return None
             fresh = CopyJob(
                 id=job_id,
@@ -67,6 +69,14 @@ class JobLedger(LedgerRows):
             return job
 
         return self._in_unit(begin)
+
+    def describe(self, lease: Lease, settings: Mapping[str, str]) -> None:
+        """Give a job other settings.
+
+        Raises:
+            LeaseLostError: the lease expired or was taken.
+        """
+        self._leased(lease, lambda job: job.evolve(settings=dict(settings)))
 
     def complete(self, lease: Lease) -> None:
         """Mark the job as complete.

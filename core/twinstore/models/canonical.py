@@ -277,7 +277,9 @@ def describe_failure(cls: type[BaseModel], error: pydantic.ValidationError, *, q
 def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
     """Return the first problems."""
     if error.error_count() <= MANY_PROBLEMS:
-        return error.errors(include_url=False, include_input=False)[:MAX_NAMED_PROBLEMS]
+        # Unknown properties last, by name: each store has them in another order.
+        problems = error.errors(include_url=False, include_input=False)
+        return sorted(problems, key=_unknown_name)[:MAX_NAMED_PROBLEMS]
     # A document may have a million, which as objects take a hundred times its bytes.
     text, found, at = error.json(include_url=False, include_input=False), list["ErrorDetails"](), 0
     while len(found) < MAX_NAMED_PROBLEMS:
@@ -285,6 +287,10 @@ def _problems(error: pydantic.ValidationError) -> list[ErrorDetails]:
         problem, at = FIRST_VALUE.raw_decode(text, at + 1)
         found.append(problem)
     return found
+
+
+def _unknown_name(problem: ErrorDetails) -> str:
+    return _path(problem["loc"]) if problem["type"] == "extra_forbidden" else ""
 
 
 def _explain_silently(problem: ErrorDetails) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, Generic, Never, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Never, Protocol, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -14,10 +14,14 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Module
     from twinstore.plugins.checks import Cutoffs, ModuleChecks, NeededRows, SmokeTest, Trial
 
-__all__ = ["ModuleSpec"]
+__all__ = ["ModuleSpec", "Normalise"]
 
 
 R_co = TypeVar("R_co", covariant=True)
+
+
+Normalise: TypeAlias = Callable[[dict[str, object]], dict[str, object]]
+"""Returns a stored document as the models accept it, see :attr:`ModuleSpec.normalise`."""
 
 
 class SessionMaker(Protocol):
@@ -63,6 +67,14 @@ class ModuleSpec(Generic[R_co]):
         kit: the location of the contract that proves a driver for the module, such as
             ``acme_library.testing:LibraryContract``. It is imported by tests only, because the contract kit
             needs ``twinstore[testing]``. ``None``: the module has none.
+        normalise: by name of an entity, a function that copies and verifications call for each document of a
+            source before the rules of the job. It gets a copy of the document under its stored names, with
+            values as Python has them (``str``, ``bool``, ``int``, ``float``, ``None``, ``dict``, ``list``,
+            ``bytes``, ``Decimal``, ``UUID``, a ``datetime`` in UTC, a ``StoredObjectId``, a
+            ``StoredReference``, or an object of the client for any other type), and returns such a document.
+            What it leaves alone stays as it is stored. If it raises, or changes the key or the tenant, the
+            document goes to quarantine. The same document must give the same result, without I/O, in any
+            thread.
     """
 
     catalog: Module
@@ -77,6 +89,7 @@ class ModuleSpec(Generic[R_co]):
     due_order: str | None = None
     needed_rows: NeededRows | None = None
     kit: str | None = None
+    normalise: Mapping[str, Normalise] = field(default_factory=dict[str, Normalise], hash=False)
 
     @property
     def name(self) -> str:

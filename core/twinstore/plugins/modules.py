@@ -177,6 +177,8 @@ def _checked(registration: Registration, plugin: ModulePlugin, spec: object) -> 
         raise registration.error(
             f"lets rows expire by {', '.join(lacking)}, which is no option of its plug-in; add it there."
         )
+    if unknown := sorted(found.normalise.keys() - {entity.name for entity in found.catalog.entities}):
+        raise registration.error(f"normalises {', '.join(unknown)}, which is none of its entities.")
     return found
 
 

@@ -27,7 +27,7 @@ from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import emit, table
 from twinstore_backfill.outcome import Exit, InterruptedRunError, PreflightError, exit_code
 from twinstore_backfill.process.secrets import Redactor
-from twinstore_backfill.progress.record import progress_on
+from twinstore_backfill.progress.bars import progress_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -67,6 +67,8 @@ def test_a_copy_gives_what_each_document_was_made_of_and_the_verification_agrees
     report = pair.verify(rules=ALL, range_size=max(500, total // 200))
     judge_report(report, result)
     assert report.documents_equal == total - bad
+    # Both count the rows that are stored, and not the bad ones.
+    assert sorted(filter(None, (item.rows for item in report.rules))) == sorted(result.totals.rules.values())
 
 
 def test_a_verification_that_lacks_one_rule_does_not_pass(source: Database[Document], pair: Pair) -> None:

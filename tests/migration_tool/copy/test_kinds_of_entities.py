@@ -115,7 +115,9 @@ class Notebooks:
 
 
 @pytest.fixture
-def notebooks(tmp_path: Path) -> Notebooks:
+def notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebooks:
+    # It is not installed.
+    monkeypatch.setattr("twinstore.plugins.modules.module_spec", lambda _: NOTEBOOK)
     return Notebooks(tmp_path)
 
 

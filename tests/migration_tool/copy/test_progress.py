@@ -17,7 +17,8 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import InterruptedRunError
 from twinstore_backfill.process.stopping import StopSwitch
-from twinstore_backfill.progress.record import BarProgress, LineProgress, Progress
+from twinstore_backfill.progress.bars import BarProgress
+from twinstore_backfill.progress.record import LineProgress, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

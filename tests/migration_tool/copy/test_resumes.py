@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tests.support.databases import MongoDatabase, PostgresDatabase
     from twinstore.ledger import CopyJob, Lease, Ledger, RangeProgress
+    from twinstore.scheduler.storage import SchedulerStorage
     from twinstore_backfill.stores import Store
 
 RANGE: Final = 150
@@ -160,6 +161,42 @@ def test_killed_again_and_again_it_ends_equal_and_repeats_no_finished_range(
     verified = forked.run(command(config, "verify"))
     assert verified.returncode == Exit.OK, verified.stdout
     assert f"PASS: {documents:,} documents equal." in verified.stdout
+
+
+RULE: Final = """
+[[map]]
+path = "runs.trigger"
+values = {{ manual = "{word}" }}
+reason = "another word"
+"""
+
+
+@pytest.mark.parametrize("config", [PER_KILL], indirect=True)
+def test_killed_while_it_follows_other_rules_it_ends_as_they_say(
+    config: Path, target: Store[SchedulerStorage]
+) -> None:
+    """Copy under one rule; kill the copy under another; let that under a third one end."""
+    job = config.with_name("job.toml")
+
+    def under_rules(arguments: list[str]) -> list[str]:
+        place = arguments.index("backfill") + 1
+        return [*arguments[:place], "--job-file", str(job), *arguments[place:]]
+
+    job.write_text(RULE.format(word="cron"))
+    assert forked.run(under_rules(copying(config))).returncode == Exit.OK
+    job.write_text(RULE.format(word="policy"))
+    process = start(under_rules(copying(config, *BETWEEN_KILLS)))
+    while target.storage.runs.get_required("tenant-1", "run-00001").trigger != "policy":
+        assert process.poll() is None, process.communicate()
+        os.sched_yield()
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "the kill came too late"
+    job.write_text(RULE.format(word="content-refresh"))
+    done = forked.run(under_rules(copying(config)))
+    assert done.returncode == Exit.OK, done.stderr
+    verified = forked.run(under_rules(command(config, "verify")))
+    assert verified.returncode == Exit.OK, verified.stdout
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -6,6 +6,7 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import bson
@@ -19,10 +20,13 @@ from tests.support.copies import Pair, fill, memory_pair, server_settings
 from twinstore.catalog.keys import KeyRange
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run
+from twinstore_backfill import survey
 from twinstore_backfill.cli.copying import copy_texts
 from twinstore_backfill.copy import processes, worker
+from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.report import copy_report
 from twinstore_backfill.outcome import Exit, PreflightError
+from twinstore_backfill.plan import plan_copy
 from twinstore_backfill.rules.model import (
     ANY,
     DateRule,
@@ -40,6 +44,7 @@ from twinstore_backfill.rules.model import (
     TrimRule,
 )
 from twinstore_memory.rows import store_unchecked, stored_rows
+from twinstore_mongo.bulk import port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -336,14 +341,35 @@ def test_several_processes_apply_the_same_rules(pair: Pair, monkeypatch: pytest.
     assert rows_by_rule(result)["date runs.createdAt"] == 8
 
 
-def test_a_key_without_an_index_is_read_in_its_order(pair: Pair, source: Database[Document]) -> None:
+@pytest.mark.parametrize(("at_once", "ranges"), [(5, 4), (1_000_000, 1)])
+def test_a_key_without_an_index_is_sorted_once_for_a_million_rows(
+    at_once: int,
+    ranges: int,
+    pair: Pair,
+    source: Database[Document],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(port, "SORTED_ROWS", at_once)
     keys = [f"k{number:02}" for number in range(20)]
     source["audit"].delete_many({})
     events = ({**EVENT, "_id": ObjectId(), "no": key} for key in reversed(keys))
     source["audit"].insert_many(events, bypass_document_validation=True)
-    result = pair.copy(entities=("audit",), rules=RULES)
+    options: Document = {"entities": ("audit",), "rules": RULES, "range_size": 3}
+    result = pair.copy(**options)
     assert result.exit is Exit.OK
     assert list(wires(pair, AUDIT)) == keys
+    (job,) = pair.target.ledger.jobs()
+    assert sum(pair.target.ledger.counts(job.id, "audit").values()) == ranges
+    # The plan knows how long a sort takes, and how many there are.
+    monkeypatch.setattr(survey, "SAMPLE", 5)
+    monkeypatch.setattr(survey, "monotonic", count().__next__)
+    plan = plan_copy(pair.source, pair.target, CopyOptions(**options))
+    assert plan.estimate.seconds == (ranges + (ranges > 1)) + 20 / (5 * 0.4)
+    for warnings in (result.warnings, plan.warnings):
+        (warning,) = (text for text in warnings if text.startswith("audit has no index on {no: 1}"))
+        assert "the whole collection (20 documents) and sorts it once, on disk" in warning
+    (audit,) = pair.verify(**options).entities
+    assert (audit.counts.unproved, audit.counts.missing, audit.counts.extra) == (20, 0, 0)
 
 
 def test_a_driver_that_cannot_apply_rules_is_refused_before_anything_is_written(
@@ -352,12 +378,46 @@ def test_a_driver_that_cannot_apply_rules_is_refused_before_anything_is_written(
     settings = server_settings(mongo_database, postgres_database)
     with opened(settings, DIRECTIONS[1], tmp_path) as pair:
         pair.source.storage.runs.create(make_run("acme", "r1"))
-        with pytest.raises(PreflightError, match="Rules cannot be applied to what"):
+        with pytest.raises(PreflightError, match="rules of this job cannot be applied to what"):
             pair.copy(rules=RULES)
         assert wires(pair, RUNS) == {}
         # A table has no other property that could be dropped.
         assert pair.copy(rules=job((DropRule, f"{ANY}.__v", {}))).exit is Exit.OK
         assert wires(pair, RUNS).keys() == {"r1"}
+
+
+def test_rows_of_tables_change_on_their_way_into_documents(
+    mongo_database: MongoDatabase, postgres_database: PostgresDatabase, tmp_path: Path
+) -> None:
+    rules = job(
+        (ReplaceRule, "schedules.name", {"old": "e", "by": "E"}),
+        (MapRule, "runs.trigger", {"values": {"manual": "cron"}}),
+        (MapRule, "policy_jobs.priority", {"values": {"normal": "high"}}),
+        (MapRule, "audit.tenantId", {"values": {"acme": "globex"}}),
+        (DefaultRule, "audit.message", {"value": "none"}),
+        # What a column holds already is left as it is.
+        (DateRule, "runs.createdAt", {"formats": ("%Y-%m-%d",), "zone": "UTC"}),
+        (NumberRule, "runs.stats.deltas", {"source": "text"}),
+    )
+    settings = server_settings(postgres_database, mongo_database)
+    with opened(settings, DIRECTIONS[1], tmp_path) as pair:
+        fill(pair.source.storage)
+        result = pair.copy(rules=rules)
+        assert result.exit is Exit.OK
+        assert rows_by_rule(result) == {
+            "replace schedules.name": 6,
+            "map runs.trigger": 14,
+            "map policy_jobs.priority": 2,
+            "map audit.tenantId": 4,
+            "default audit.message": 8,
+        }
+        report = pair.verify(rules=rules)
+        assert report.verdict == "PASS", report.reasons
+        for number in range(5):
+            others = JobRules((*rules.rules[:number], *rules.rules[number + 1 :]))
+            assert pair.verify(rules=others).verdict == "FAIL", rules.rules[number]
+        again = pair.copy(rules=rules).totals.all()
+        assert (again["written"], again["conflicts"]) == (0, 0)
 
 
 def test_a_store_of_json_takes_rules_and_a_changed_row_of_the_target_is_a_conflict(tmp_path: Path) -> None:

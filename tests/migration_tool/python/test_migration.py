@@ -18,6 +18,7 @@ from twinstore.migration import (
     CancelToken,
     CopyOptions,
     InterruptedRunError,
+    JobRules,
     Migration,
     Side,
     VerifyOptions,
@@ -25,6 +26,10 @@ from twinstore.migration import (
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.process.secrets import REDACTOR
+from twinstore_backfill.rules.model import DropRule
+from twinstore_backfill.verify.options import Approval
+from twinstore_memory.rows import store_unchecked, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +40,14 @@ if TYPE_CHECKING:
     from twinstore.migration import CopyReport, ParityReport, PartState, PlanReport, Run
 
 SECRET: Final = "hunter2-of-nobody"
+ACCEPTED: Final = """
+[[accept]]
+kind = "model:state"
+entity = "runs"
+most = 1
+reason = "agreed in the review"
+approved-by = "Ada"
+"""
 COMPARED: Final = VerifyOptions(as_of=AS_OF)
 SLOW: Final = CopyOptions(execute=True, as_of=AS_OF, range_size=1, max_rate=40, jobs=1)
 
@@ -85,6 +98,62 @@ def test_what_differs_is_repaired(migration: Migration, pair: MemoryPair, tmp_pa
     assert (done.repaired["written"], done.repaired["removed"]) == ({SCHEDULES.name: 1}, {RUNS.name: 1})
     assert migration.verify(COMPARED, differences=out).result().documents_equal == 1
     assert migration.verify(COMPARED).result().verdict == "PASS"
+
+
+def test_what_a_job_accepts_ends_as_the_command_does(
+    pair: MemoryPair, migration: Migration, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    row = stored_rows(pair.stores[0], RUNS)["acme-run-3",]
+    store_unchecked(pair.stores[0], replace(row, document={**row.document, "state": "lost"}))
+    open_cause = migration.copy(execution(tmp_path)).result()
+    assert (open_cause.exit_code, open_cause.exceptions) == (Exit.INCONCLUSIVE, ())
+    job = tmp_path / "job.toml"
+    job.write_text(ACCEPTED)
+    accepting = Migration(migration.source, migration.target, "scheduler", rules=job)
+    report = accepting.copy(execution(tmp_path)).result()
+    assert (report.exit_code, [item.rows for item in report.exceptions]) == (Exit.OK, [1])
+    proof = accepting.verify(COMPARED).result()
+    assert (proof.verdict, proof.approved_exceptions) == ("PASS", 1)
+    files = zip(("--source-config", "--target-config"), (migration.source, migration.target), strict=True)
+    sides = [item for option, side in files for item in (option, side.settings)]
+    names = ("--module", "scheduler", "--from", "memory", "--to", "memory", "--as-of", AS_OF.isoformat())
+    answer = invoke(capsys, "backfill", "--job-file", job, "copy", *names, *sides, "--format", "json")
+    dry = accepting.copy(CopyOptions(as_of=AS_OF)).result().document()
+    assert (answer.code, {**answer.json, "envelope": None}) == (Exit.OK, {**dry, "envelope": None})
+
+
+RULE: Final = JobRules((DropRule(number=1, line=1, entity="runs", path=("legacy",)),))
+REFUSED: Final[tuple[tuple[str, Callable[[Migration], object]], ...]] = (
+    ("a retry of the quarantine has no dry run", lambda _: CopyOptions(retry_quarantine=True)),
+    ("needs --reason TEXT and --approved-by NAME", lambda _: Approval("no data yet", " ")),
+    (
+        "different rules",
+        lambda migration: Migration(
+            migration.source, migration.target, migration.module, JobRules(reverse=True)
+        ).copy(CopyOptions(rules=RULE)),
+    ),
+)
+
+
+@pytest.mark.parametrize(("message", "make"), REFUSED)
+def test_what_a_command_refuses_is_refused_here(
+    migration: Migration, message: str, make: Callable[[Migration], object]
+) -> None:
+    with pytest.raises(ValidationError, match=f"(?i){message}"):
+        make(migration)
+
+
+def test_a_url_replaces_the_place_of_its_side_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {"Persistence": {"Mongo": {"ConnectionString": "mongodb://other/db"}, "Scheduler": "Memory"}}
+    settings = load_settings({**kept, "Scheduler": {"Storage": {"RunRetentionDays": 7}}})
+    monkeypatch.setenv("LEGACY", f"mongodb://ada.l:{SECRET}@host/db")
+    migration = Migration("env:LEGACY", "memory", "scheduler", settings=settings)
+    found = load_settings(migration.source.settings)
+    assert migration.source.backend == found.backend_name("scheduler") == "Mongo"
+    assert "7" in {entry.text for entry in found.entries.values() if entry.path[-1] == "RunRetentionDays"}
+    assert "mongodb://other/db" not in {entry.text for entry in found.entries.values()}
+    # Servers and clients name the user in their messages, which reports repeat.
+    assert "ada.l" not in REDACTOR.clean('no user "ada.l" at mongodb://ada.l@host/db')
 
 
 def test_events_tell_how_far_each_part_is(migration: Migration, tmp_path: Path) -> None:
@@ -306,4 +375,10 @@ def test_what_the_command_begins_python_goes_on_with(
     options = CopyOptions(execute=True, as_of=AS_OF, on_conflict="overwrite", out=tmp_path / "out")
     report = migration.copy(options).result()
     assert (report.complete, report.job and report.job.generation) == (True, 1)
-    assert migration.verify(COMPARED).result().verdict == "PASS"
+    before = migration.verify(COMPARED).result()
+    assert (before.verdict, before.switch, before.cutover_ready) == ("PASS", None, True)
+    # Once the service uses the target, a proof comes too late for a switch.
+    settings = load_settings({"Persistence": {"Scheduler": "Postgres"}}, environ={})
+    switched = Migration(migration.source, migration.target, "scheduler", settings=settings)
+    late = switched.verify(COMPARED).result()
+    assert (late.verdict, late.switch, late.cutover_ready) == ("PASS", "Postgres", False)

@@ -30,7 +30,8 @@ def source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> MongoDatabase:
     """Fill a store of MongoDB, and name it and an empty one of PostgreSQL in the settings."""
-    settings = server_settings(mongo_database, postgres_database, validators=False)
+    # The service still uses MongoDB.
+    settings = server_settings(postgres_database, mongo_database, validators=False)
     file = write_config(tmp_path / "settings.json", settings)
     with open_store("scheduler", "Mongo", load_settings(file)) as store:
         fill(store.storage)

@@ -43,6 +43,7 @@ from twinstore.config import load_settings
 from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
 from twinstore.testing.scheduler.builders import make_audit_record, rich_run_summary
 from twinstore_backfill.outcome import Exit
+from twinstore_mongo.bulk import port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,7 +187,7 @@ def test_what_is_missing_is_a_warning_with_its_cost_in_plan_copy_and_every_repor
     for expected in (
         "There is nothing for execution_logs, audit, workers, locks, graph_jobs, graph_job_events, policy",
         "run_summaries has no index on {tenantId: 1, scheduleId: 1}",
-        "each range reads the whole collection (6 documents) and sorts it, on disk where memory is short",
+        "a copy reads the whole collection (6 documents) and sorts it once, on disk where memory is short",
         "runs lacks the indexes ix_tenantId_createdAt__id, ix_tenantId_scheduleId_createdAt__id, ix_state",
     ):
         assert all(any(expected in text for text in found) for found in texts.values()), expected
@@ -252,7 +253,10 @@ def test_the_error_for_a_user_who_may_not_read_names_the_sufficient_role(
     assert "reading needs the role read on this database, and nothing else" in answer.err
 
 
-def test_keys_that_are_no_text_are_seen_without_an_index(foreign: Foreign, bulk: BulkPort) -> None:
+def test_keys_that_are_no_text_are_seen_without_an_index(
+    foreign: Foreign, bulk: BulkPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "SORTED_ROWS", 1)
     texts = [f"s-{number}" for number in (4, 2, 9, 1, 7)]
     foreign.database["run_summaries"].insert_many(
         [{"tenantId": "t", "scheduleId": key} for key in texts]
@@ -275,7 +279,10 @@ def test_keys_that_are_no_text_are_seen_without_an_index(foreign: Foreign, bulk:
     assert len(list(bulk.cut(RUN_SUMMARIES, 1))) == len(texts)
 
 
-def test_one_tenant_is_read_alone_without_an_index(foreign: Foreign, bulk: BulkPort) -> None:
+def test_one_tenant_is_read_alone_without_an_index(
+    foreign: Foreign, bulk: BulkPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(port, "SORTED_ROWS", 1)
     rows = [{"tenantId": tenant, "scheduleId": f"s-{number}"} for number in range(6) for tenant in ("t", "u")]
     foreign.database["run_summaries"].insert_many(rows)
     ranges = list(bulk.cut(RUN_SUMMARIES, 2, tenant_id="u"))

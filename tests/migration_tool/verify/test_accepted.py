@@ -15,9 +15,11 @@ from twinstore.scheduler.schedules import ScheduleQueryOptions
 from twinstore.scheduler.triggers import trigger_id
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_schedule
+from twinstore_backfill.cli.copying import copy_texts
 from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import emit
 from twinstore_backfill.cli.verifying import report_texts
+from twinstore_backfill.copy.report import copy_report
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.report.writing import ReportFormat, render
@@ -107,6 +109,33 @@ def test_what_is_accepted_passes_and_is_listed_with_who_decided(pair: MemoryPair
     lists = {name for check in report.checks for name in check.by_rows}
     # A text sorts otherwise, and the source cannot list what it cannot read.
     assert {"runs of acme, newest first", "runs of umbrella, newest first"} <= lists
+
+
+@pytest.mark.parametrize(
+    ("accepted", "code"),
+    [
+        (accept("model:state", "*", most=2), Exit.OK),
+        (accept("model:state", "runs", most=9), Exit.OK),
+        (accept("model:state", "runs", most=1), Exit.INCONCLUSIVE),
+        (accept("model:state", "audit", most=9), Exit.INCONCLUSIVE),
+        (accept("model:error", "runs", most=9), Exit.INCONCLUSIVE),
+    ],
+)
+def test_a_copy_ends_well_where_each_quarantined_row_is_accepted(
+    accepted: AcceptRule, code: Exit, pair: MemoryPair
+) -> None:
+    for options in ({"execute": False}, {}, {"retry_quarantine": True}):
+        result = pair.copy(rules=rules(accepted), **options)
+        report = copy_report(result)
+        document = report.document()
+        assert (result.exit, document["exit_code"], result.totals.all()["quarantined"]) == (code, code, 2)
+        exceptions = [
+            {"kind": "model:state", "path": accepted.text, "rows": 2, "most": accepted.most}
+            | {"reason": "agreed in the review", "approved_by": "Ada"}
+        ]
+        assert document["exceptions"] == (exceptions if code is Exit.OK else [])
+        said = f"Accepted by Ada: 2 of at most {accepted.most}, model:state of {accepted.text}"
+        assert any(said in str(text) for text in copy_texts(report, pair.directory)) is (code is Exit.OK)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from itertools import combinations
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import bson
 import pytest
@@ -11,13 +13,18 @@ from bson.binary import Binary
 
 from twinstore.bulk.port import NO_PARENT, TOO_LARGE
 from twinstore.bulk.unique_moves import UniqueConflict, conflict_reason, index_taken
+from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
 from twinstore.scheduler.catalog import RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_backfill.causes import OTHER, REPEATED, cause_of, no_key
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.rules.kinds import acceptable
+from twinstore_backfill.rules.model import NO_RULES
+from twinstore_backfill.subset import EVERYTHING
 from twinstore_backfill.verify.expected import Refused, RowExpectation
+from twinstore_backfill.verify.findings import FindingKind, RangeResult
+from twinstore_backfill.verify.ranges import RowComparison
 from twinstore_mongo.bulk.export import Exporter
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.codec import codec_of
@@ -88,6 +95,41 @@ def test_a_copy_and_a_verification_give_the_same_cause(entity: Entity, raw: byte
     assert isinstance(judged, Refused)
     of_scan = row.error or no_key(entity) if row.key is None else judged.reason
     assert [str(cause_of(entity, text)) for text in (*reasons.found, of_scan)] == [cause, cause]
+
+
+WORK: Final[dict[str, Any]] = {"drops": (), "rules": NO_RULES, "ignored_fields": (), "subset": EVERYTHING}
+WORK.update(cutoff=None, removals=None)
+FAULTS: Final[tuple[tuple[Entity, dict[str, Any]], ...]] = (
+    (RUNS, {"state": "done"}),
+    (RUNS, {"priority": 3}),
+    (RUNS, {"ahead": 3, "stats": {"queued": "many", "old": 1}}),
+    (RUNS, {"tenantId": ...}),
+    (RUNS, {"tenantId": " acme"}),
+    (RUNS, {"error": Code("x")}),
+    (RUNS, {"_id": " r"}),
+    (SCHEDULES, {"whenCron": "0 0 12 * * ?", "old": 1}),
+    (SCHEDULES, {"timezone": "UTC+1"}),
+    (SCHEDULES, {"id": "other"}),
+    (SCHEDULES, {"name": 5}),
+    (SCHEDULES, {"deletedAt": 5}),
+)
+
+
+def test_of_several_faults_both_name_the_same() -> None:
+    pairs = ((one, two) for one, two in combinations(FAULTS, 2) if one[0] is two[0])
+    for (entity, one), (_, two) in pairs:
+        raw, reasons = document(entity, one | two), Reasons()
+        result = RangeResult(entity.name, None, KeyRange())
+        record = Exporter(codec_of(entity)).careful_record(raw)
+        # The second has the key of the first as well.
+        RangeReader(entity, expired=None, lines=reasons).wanted([record, record])
+        (row,) = CollectionScan.of(entity).rows(raw)
+        comparison = RowComparison(cast("Any", SimpleNamespace(**WORK, entity=entity)), result)
+        comparison.pairs([(row, None)])
+        comparison.source_repeated(row)
+        found = result.findings.first[FindingKind.QUARANTINED]
+        causes = {*(str(cause_of(entity, text)) for text in reasons.found), *(item.cause for item in found)}
+        assert len(causes) == 1, (one, two, reasons.found, [item.reason for item in found])
 
 
 @pytest.mark.parametrize(

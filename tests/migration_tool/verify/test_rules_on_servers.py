@@ -122,7 +122,7 @@ def test_each_rule_that_only_the_verification_lacks_is_found(pair: Pair) -> None
 
 def test_a_driver_that_cannot_change_its_rows_is_refused(pair: Pair) -> None:
     back = Pair(pair.target, pair.source, pair.directory)
-    with pytest.raises(PreflightError, match="Rules cannot be applied to what Postgres"):
+    with pytest.raises(PreflightError, match="cannot be applied to what Postgres"):
         back.verify(rules=ALL)
 
 

@@ -38,7 +38,7 @@ from twinstore_backfill.verify.expected import RowExpectation
 from twinstore_mongo.bulk.digests import EXHAUST_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tests.support.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
     from twinstore.bulk.port import BulkPort
@@ -205,13 +205,13 @@ def test_several_threads_digest_the_batches_of_one_cursor(
     added: list[int] = []
     honest, at_work, all_at_work = Scanner.add_documents, set[int](), Barrier(3)
 
-    def add(scanner: Scanner, raw: bytes) -> int:
+    def add(scanner: Scanner, raw: bytes, rules: Sequence[tuple[int, ...]]) -> int:
         added.append(get_ident())
         if parts == all_at_work.parties and get_ident() not in at_work:
             # One thread alone would keep up with a slow server.
             at_work.add(get_ident())
             all_at_work.wait(60)
-        return honest(scanner, raw)
+        return honest(scanner, raw, rules)
 
     monkeypatch.setattr(Scanner, "add_documents", add)
     with open_store(entity.module, "mongo", load_settings(settings, environ={})) as store:
@@ -239,9 +239,9 @@ def test_a_server_that_sends_unasked_sends_batches_whose_memory_is_kept(
     sizes: list[int] = []
     honest = Scanner.add_documents
 
-    def add(scanner: Scanner, raw: bytes) -> int:
+    def add(scanner: Scanner, raw: bytes, rules: Sequence[tuple[int, ...]]) -> int:
         sizes.append(len(raw))
-        return honest(scanner, raw)
+        return honest(scanner, raw, rules)
 
     monkeypatch.setattr(Scanner, "add_documents", add)
     found: list[int] = []

@@ -14,7 +14,7 @@ from twinstore.bulk.port import NO_PARENT, TOO_LARGE
 from twinstore.bulk.unique_moves import INDEX_TAKEN, UNIQUE_VALUE_TAKEN, noun_of
 from twinstore.catalog.keys import KeyType
 from twinstore.models.fields import UNKNOWN_PROPERTY
-from twinstore_backfill.rules.model import RuleKind
+from twinstore_backfill.rules.model import REFUSED, RuleKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,7 @@ REPEATED_KEY: Final = "repeated_key"
 TENANT: Final = "tenant"
 MAP_NAMES: Final = "map_names"
 BROKEN: Final = "broken"
+FUNCTION: Final = "function"
 RULE: Final = "rule"
 UNIQUE: Final = "unique"
 ORPHAN: Final = "orphan"
@@ -94,6 +95,7 @@ SENTENCES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"\S+: names that are blank, or differ only in case", MAP_NAMES),
         (r"holds text that is not UTF-8|holds what the client does not give back", BROKEN),
         (r"a document holds what cannot be given back|a value of the form bson", BROKEN),
+        (re.escape(REFUSED), FUNCTION),
         (r"its run has no file ", ORPHAN),
         (re.escape(NO_PARENT), ORPHAN),
         (f"{re.escape(TOO_LARGE)}|it is larger than any row", TARGET),

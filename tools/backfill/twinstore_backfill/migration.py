@@ -1,26 +1,27 @@
 """A migration as an object: what the command line does, for programs.
 
-    migration = Migration("mongodb://db.example/ops", "postgresql://db.example/ops", "scheduler")
+    migration = Migration("mongodb://db.example/ops", "postgresql://db.example/ops", "library")
     for event in (run := migration.copy(CopyOptions(execute=True))):
         print(event.part, event.done, event.total)
     assert run.result().complete
     assert migration.verify().result().verdict == "PASS"
 
-Each method returns a :class:`~twinstore_backfill.process.running.Run`. The stores are opened when it begins,
+Each method returns a :class:`~twinstore_backfill.progress.running.Run`. The stores are opened when it begins,
 and closed when it ends.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from twinstore.errors import ConfigurationError, ValidationError
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.process.files import json_text, wrap_write_errors
-from twinstore_backfill.process.running import Run
+from twinstore_backfill.progress.running import Run
 from twinstore_backfill.report.failures import Failure, report_failures
 from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.verify.options import VerifyOptions
@@ -58,7 +59,25 @@ class Side:
 
 
 class Migration:
-    """Moves one module from one store to another, and proves that both hold the same."""
+    """Moves one module from one store to another, and proves that both hold the same.
+
+    Rules with ``reverse`` write documents of the old service to ``target``. They are compared in the other
+    direction: verify with another migration, whose ``source`` is the old store.
+
+    Args:
+        source: the store that the service writes; it is only read. A text is the name of a driver, a URL
+            (``mongodb://…``, ``postgresql://…``), or ``env:NAME`` or ``file:PATH`` of what holds the URL.
+        target: the store that is filled and judged, in the same form.
+        module: its name; by default the only one that the settings of both sides name.
+        rules: what changes on the way and what is accepted, or a job file, of which only this counts.
+        title: the name of the migration, for reports.
+        settings: those of a side without its own, also next to a URL, and of the service, whose switch a
+            verification looks at. By default those that the environment names.
+
+    Raises:
+        ConfigurationError: settings or the job file cannot be read, or no such module is installed.
+        ValidationError: no module is given, and there is none or more than one.
+    """
 
     def __init__(
         self,
@@ -68,25 +87,13 @@ class Migration:
         rules: JobRules | Path | None = None,
         *,
         title: str = "",
+        settings: Settings | Path | None = None,
     ) -> None:
-        """Take what the migration is about; nothing is opened yet.
-
-        Args:
-            source: the store that the service writes; it is only read. A text is the name of a driver, a URL
-                (``mongodb://…``, ``postgresql://…``), or ``env:NAME`` or ``file:PATH`` of what holds the URL.
-            target: the store that is filled and judged, in the same form.
-            module: its name; by default the only one that the settings of both sides name.
-            rules: what changes on the way and what is accepted, or a job file that says so.
-            title: the name of the migration, for reports.
-
-        Raises:
-            ConfigurationError: settings or the job file cannot be read, or no such module is installed.
-            ValidationError: no module is given, and there is none or more than one.
-        """
         self.rules = _rules(rules)
         self.title = title
-        self.module = _module(module, source, target)
-        self.source, self.target = _side(source, self.module), _side(target, self.module)
+        self.settings = settings
+        self.module = self._module(module, source, target)
+        self.source, self.target = self._side(source), self._side(target)
 
     def plan(
         self,
@@ -104,9 +111,7 @@ class Migration:
             cancel: stops the run.
             progress: also receives the progress.
         """
-        return Run(
-            partial(self._plan, self._with_rules(options), full=full), cancel=cancel, progress=progress
-        )
+        return Run(partial(self._plan, self._ruled(options), full=full), cancel=cancel, progress=progress)
 
     def copy(
         self,
@@ -127,7 +132,7 @@ class Migration:
             cancel: stops the run at a safe point; finished ranges are kept.
             progress: also receives the progress.
         """
-        work = partial(self._copy, self._with_rules(options), delete_extra=delete_extra)
+        work = partial(self._copy, self._ruled(options), delete_extra=delete_extra)
         return Run(work, cancel=cancel, progress=progress)
 
     def verify(
@@ -151,7 +156,7 @@ class Migration:
             cancel: stops the run.
             progress: also receives the progress.
         """
-        work = partial(self._verify, self._with_rules(options), out, differences=differences, earlier=earlier)
+        work = partial(self._verify, self._ruled(options), out, differences=differences, earlier=earlier)
         return Run(work, cancel=cancel, progress=progress)
 
     def repair(
@@ -179,7 +184,7 @@ class Migration:
         work = partial(
             self._repair,
             differences,
-            self._with_rules(options),
+            self._ruled(options),
             out,
             execute=execute,
             delete_extra=delete_extra,
@@ -212,13 +217,47 @@ class Migration:
         with open_store(self.module, self.target.backend, self.target.settings) as store:
             yield store
 
-    def _with_rules(self, options: Options) -> Options:
-        return replace(options, rules=self.rules or options.rules, title=self.title or options.title)
+    def _ruled(self, options: Options) -> Options:
+        if NO_RULES not in (self.rules, options.rules) and self.rules != options.rules:
+            raise ValidationError("The migration and the options have different rules; give one of them.")
+        rules = options.rules if self.rules == NO_RULES else self.rules
+        return replace(options, rules=rules, title=self.title or options.title)
+
+    def _with_switch(self, options: VerifyOptions) -> VerifyOptions:
+        """Return the options with the driver that the service uses; the proof of one that is used is late."""
+        from twinstore.config import load_settings
+
+        if options.switch is not None:
+            return options
+        settings = load_settings(self.settings)
+        # A comparison needs no switch; the report then says that none is set.
+        with suppress(ConfigurationError):
+            return replace(options, switch=settings.backend_name(self.module))
+        return options
+
+    def _module(self, given: str | None, *sides: Side | str) -> str:
+        from twinstore.config import load_settings
+        from twinstore_backfill.stores import resolve_module
+
+        named = (self._side(side).settings if isinstance(side, Side) else self.settings for side in sides)
+        return resolve_module(given, *(load_settings(item) for item in named if given is None))
+
+    def _side(self, given: Side | str) -> Side:
+        from twinstore.config import load_settings
+        from twinstore_backfill.stores import url_settings
+
+        if isinstance(given, Side):
+            return given if given.settings is not None else replace(given, settings=self.settings)
+        # A driver has a plain name.
+        if ":" not in given:
+            return Side(given, self.settings)
+        return Side(*url_settings(given, self.module, load_settings(self.settings)))
 
     def _plan(self, options: CopyOptions, progress: Progress, stop: StopSwitch, *, full: bool) -> PlanReport:
         from twinstore_backfill.plan import plan_copy
 
         del progress
+        refuse_reverse(options.rules, "A plan", "run copy without --execute")
         with self.opened() as (left, right):
             return plan_copy(left, right, options, stop, full=full)
 
@@ -230,7 +269,10 @@ class Migration:
         from twinstore_backfill.process.memory import cache_batch_memory
         from twinstore_backfill.stores import is_migrated
 
-        with copy_directory(options.saved_in), self.opened() as (left, right):
+        with copy_directory(options.saved_in), ExitStack() as stack:
+            if delete_extra:
+                refuse_reverse(options.rules, "--delete-extra", "remove by hand what verify names as missing")
+            left, right = stack.enter_context(self.opened())
             with cache_batch_memory():
                 result = run_copy(left, right, options, progress, stop)
             report = copy_report(result)
@@ -257,6 +299,7 @@ class Migration:
         from twinstore_backfill.report.trend import earlier_report, with_trend
         from twinstore_backfill.report.writing import REPORT_FILES, report_directory, write_reports
 
+        options = self._with_switch(options)
         if earlier is None and out is not None:
             earlier = earlier_report(out / REPORT_FILES[0])
         with report_directory(directory_to_clear(out, differences)):
@@ -310,8 +353,9 @@ class Migration:
         from twinstore_backfill.repair.engine import run_repair
         from twinstore_backfill.report.writing import report_directory, reports_in, write_reports
 
+        refuse_reverse(options.rules, "A repair", "copy again with --on-conflict overwrite")
         # Without --execute the reports of an earlier run stay.
-        written = out if execute else None
+        written, options = out if execute else None, self._with_switch(options)
         with report_directory(directory_to_clear(written, differences)), self.opened() as (left, right):
             with reports_in(written) as write:
                 report = run_repair(
@@ -371,29 +415,19 @@ def source_name(given: str) -> str:
     return known.get(given.casefold()) or load_backend(given).name
 
 
-def _side(given: Side | str, module: str) -> Side:
-    from twinstore.config.urls import settings_of_url
+def refuse_reverse(rules: JobRules, what: str, instead: str) -> None:
+    """Refuse what cannot be done backwards.
 
-    if isinstance(given, Side):
-        return given
-    # A driver has a plain name.
-    if ":" not in given:
-        return Side(given)
-    settings = settings_of_url(given, module)
-    return Side(settings.backend_name(module), settings)
+    Raises:
+        ValidationError: the rules are used backwards.
+    """
+    if rules.reverse:
+        raise ValidationError(f"{what} is not possible with reverse = true in the job file; {instead}.")
 
 
 def _rules(given: JobRules | Path | None) -> JobRules:
     if isinstance(given, Path):
-        from twinstore_backfill.cli.job_file import read_job_file
+        from twinstore_backfill.rules.job_file import read_job_file
 
         return read_job_file(given).rules
-    return given or NO_RULES
-
-
-def _module(given: str | None, *sides: Side | str) -> str:
-    from twinstore.config import load_settings
-    from twinstore_backfill.stores import resolve_module
-
-    files = [side.settings if isinstance(side, Side) else None for side in sides]
-    return resolve_module(given, *(load_settings(file) for file in files if given is None))
+    return NO_RULES if given is None else given

@@ -12,11 +12,12 @@ from twinstore.migrations.migration import MigrationState
 from twinstore.models import json_text
 from twinstore_backfill.copy.options import job_id, job_settings
 from twinstore_backfill.copy.reader import SourceRows
+from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.outcome import effect_document
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.model import CauseReport, Frozen, LeftOut, SideReport, SubsetReport
 from twinstore_backfill.retention import resolve_as_of
-from twinstore_backfill.rules import check_job
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import NO_RULES, path_text
 from twinstore_backfill.stores import (
     initializers_of,
@@ -166,9 +167,9 @@ def plan_copy(
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_job(options.rules, source.bulk.entities())
+    options = replace(options, rules=job_rules(options.rules, source))
     options.subset.check(entities)
-    state = inspect_source(source)
+    state = inspect_source(source.changed(copier_changes(options.rules, source.bulk.entities())))
     as_of = resolve_as_of(source.bulk, options.as_of)
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)
@@ -182,6 +183,9 @@ def plan_copy(
             surveyor.sample(entity, item.rows, slow=entity.name in state.slow)
     survey = surveyor.survey
     rate = survey.rate * SHARE_OF_READING
+    # Each range of an entity without an index of its key, and a cut into several.
+    sorts = {item.entity: item.ranges + (item.ranges > 1) for item in planned}
+    sorting = sum(seconds * sorts[name] for name, seconds in survey.sorting.items())
     initializers = initializers_of(target)
     statuses = [status for initializer in initializers for status in initializer.status()]
     effects = [effect for initializer in initializers for effect in preflight(initializer.effects)]
@@ -204,7 +208,7 @@ def plan_copy(
         sampled=None if full else dict(survey.rows),
         rows=rows,
         estimate=Estimate(
-            documents_per_second=round(rate), seconds=round(rows / rate) if rate else 0, basis=BASIS
+            documents_per_second=round(rate), seconds=round(sorting + rows / rate) if rate else 0, basis=BASIS
         ),
     )
 
@@ -228,7 +232,8 @@ def _unknown(entity: Entity, source: Store, options: CopyOptions) -> list[str]:
     """Return unknown properties at the top of documents of a sample, as ``--ignore-unknown`` takes them."""
     known = {"_id", *entity.shapes, *options.rules.dropped(entity)}
     found: set[str] = set()
-    with source.bulk.view() as view:
+    # After the rules and functions, because a copy judges what these leave.
+    with SourceRows(source.bulk, options).port.view() as view:
         for tenant in sorted(set(options.tenants)) or (None,):
             batches = view.rows(entity, KeyRange(), tenant_id=tenant, batch_size=SAMPLE_OF_NAMES)
             found.update(name for row in next(batches, ()) for name in _names(row) - known)

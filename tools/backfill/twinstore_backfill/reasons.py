@@ -116,10 +116,14 @@ COMMANDS: Final[Mapping[str, str]] = {
 }
 
 
+# Nothing replaces a row that is only ever appended.
+NEW_COPY: Final = "twinstore backfill copy --target-config empty.json --execute"
+
+
 def remedy_of(entity: Entity, kind: str, cause: str, reason: str, rows: int) -> str:
     """Return what solves a cause, to paste: a rule of a job file, or a command."""
     if kind in COMMANDS:
-        return COMMANDS[kind]
+        return NEW_COPY if kind == CONFLICT and entity.append_only else COMMANDS[kind]
     if kind == UNPROVED:
         return _for_equivalence(entity, reason)
     if kind not in REFUSED:

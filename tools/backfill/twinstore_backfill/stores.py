@@ -16,6 +16,7 @@ from typing_extensions import TypeVar
 from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.config import Settings, load_settings
+from twinstore.config.urls import SOURCE, settings_of_url
 from twinstore.errors import ConfigurationError, MigrationError, UnsupportedCapabilityError, ValidationError
 from twinstore.ledger import Ledger
 from twinstore.migrations.migration import MigrationState, consent_required
@@ -138,6 +139,20 @@ def resolve_module(given: str | None, *settings: Settings) -> str:
     return found[0]
 
 
+def url_settings(url: str, module: str, over: Settings) -> tuple[str, Settings]:
+    """Return the driver of a URL, and settings with its place; secrets and user of it are shown nowhere.
+
+    Raises:
+        ConfigurationError: it has not the scheme of a driver, or cannot be read.
+    """
+    settings = settings_of_url(url, module, over=over)
+    REDACTOR.learn(settings)
+    for entry in settings.entries.values():
+        if entry.source == SOURCE:
+            REDACTOR.learn_user(entry.text)
+    return settings.backend_name(module), settings
+
+
 @contextmanager
 def open_store(
     module: str, backend: str, config: Settings | Path | None = None, *, read_only: bool = False
@@ -198,7 +213,8 @@ def prepare_target(target: Store) -> None:
         raise PreflightError(refusal.message, driver=target.backend) from refusal
     for initializer in initializers:
         preflight(initializer.ensure_migrations)
-    preflight(target.storage.check_ready)
+    if not target.changes:
+        preflight(target.storage.check_ready)
 
 
 def refuse_undescribed(target: Store, entities: Iterable[Entity]) -> None:
@@ -212,9 +228,10 @@ def refuse_undescribed(target: Store, entities: Iterable[Entity]) -> None:
             preflight(partial(list, view.rows_of(entity, ())))
 
 
-def initializers_of(target: Store) -> tuple[Initializer, Initializer]:
-    """Return what makes the schema of the module and that of the ledger."""
-    return target.storage.initializer, target.bulk.ledger_initializer
+def initializers_of(target: Store) -> tuple[Initializer, ...]:
+    """Return what makes the schema of the module and that of the ledger; the latter alone in another form."""
+    ledger = target.bulk.ledger_initializer
+    return (ledger,) if target.changes else (target.storage.initializer, ledger)
 
 
 def is_migrated(store: Store) -> bool:

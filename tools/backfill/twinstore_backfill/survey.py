@@ -9,7 +9,7 @@ A plan surveys a sample of each entity, or with --full every row.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import sqrt
 from time import monotonic
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 # Of each entity: enough to see what one document in a hundred has, without making the plan slow.
 SAMPLE: Final = 2000
 PLACES: Final = 20
+FEW: Final = 100
 # Standard deviations on both sides of the middle that hold 95 % of a normal distribution.
 Z95: Final = 1.959964
 
@@ -52,11 +53,13 @@ class Survey:
     Attributes:
         rows: by entity, how many rows were read.
         seconds: how long reading and decoding them took, without the comparison with the normal form.
+        sorting: by entity without an index of its key, how long it took until the first rows came.
     """
 
     lines: FirstLines = field(default_factory=FirstLines)
     rows: Counter[str] = field(default_factory=Counter[str])
     seconds: float = 0.0
+    sorting: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def reasons(self) -> Reasons:
@@ -79,6 +82,8 @@ class Surveyor:
         self._options, self._stop = options, stop
         self._retention, self._as_of = target.options, as_of
         self._rows = SourceRows(source.bulk, options)
+        # Decoding a first batch of the usual size would count as a part of the sort before it.
+        self._few = SourceRows(source.bulk, replace(options, batch_size=FEW))
         self.survey = Survey()
 
     def sample(self, entity: Entity, rows: int, *, slow: bool) -> None:
@@ -90,7 +95,7 @@ class Surveyor:
             slow: whether each access to a range may read all of them; then the first rows are read.
         """
         if slow or rows <= SAMPLE:
-            self._range(entity, KeyRange(), SAMPLE)
+            self._range(entity, KeyRange(), SAMPLE, sorts=slow and rows > SAMPLE)
             return
         for within in islice(self._rows.cut(entity, max(rows // PLACES, 1)), PLACES):
             self._range(entity, within, SAMPLE // PLACES)
@@ -104,14 +109,23 @@ class Surveyor:
                 self.survey.reasons.add(entity.name, QUARANTINED, reason, tuple(key))
 
     def _range(
-        self, entity: Entity, within: KeyRange, most: int | None, uniques: UniqueValues | None = None
+        self,
+        entity: Entity,
+        within: KeyRange,
+        most: int | None,
+        uniques: UniqueValues | None = None,
+        *,
+        sorts: bool = False,
     ) -> None:
         expired = expiry_test(entity, self._retention, self._as_of)
         reader = RangeReader(entity, expired=expired, lines=self.survey.lines, subset=self._rows.subset)
         started = monotonic()
         with self._rows.port.view() as view:
-            for batch in self._records(view, entity, within, most):
+            for batch in self._records(self._few if sorts else self._rows, view, entity, within, most):
                 self._stop.check()
+                if sorts and entity.name not in self.survey.sorting:
+                    self.survey.sorting[entity.name] = monotonic() - started
+                    started = monotonic()
                 wanted = reader.wanted(batch)
                 if uniques is not None:
                     uniques.add(wanted, written=True)
@@ -121,10 +135,10 @@ class Surveyor:
             self._normalisations(entity, self._scanned(view, entity, within, most))
 
     def _records(
-        self, view: BulkView, entity: Entity, within: KeyRange, most: int | None
+        self, rows: SourceRows, view: BulkView, entity: Entity, within: KeyRange, most: int | None
     ) -> Iterator[Sequence[Record]]:
         left = most
-        for batch in self._rows.records(view, entity, within):
+        for batch in rows.records(view, entity, within):
             yield batch[:left]
             if left is not None and (left := left - len(batch)) <= 0:
                 return

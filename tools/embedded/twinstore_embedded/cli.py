@@ -67,9 +67,9 @@ def up(
     output: OutputFormat = Format.TEXT,
     show_secrets: ShowSecrets = False,  # noqa: FBT002  # Typer makes a flag of it
 ) -> None:
-    """Start a real MongoDB and a real PostgreSQL for development, or reuse those that run.
+    """Start a real MongoDB and a real PostgreSQL for development.
 
-    They listen on 127.0.0.1 only and keep running until `twinstore down`.
+    Those that run are reused. They listen on 127.0.0.1 only and keep running until `twinstore down`.
     """
     with _extra():
         mongo, postgres, path = _start(data_dir, only)

@@ -7,15 +7,19 @@ nothing with the code that copies. It uses that code only to check whether the m
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from bson import InvalidBSON, decode, encode
+from bson.errors import InvalidDocument
 from pymongo import CursorType
 from pymongo.errors import OperationFailure
 
-from twinstore.bulk.changes import NO_CHANGES
+from twinstore.bulk.changes import NO_CHANGES, ChangeRefusedError
 from twinstore.bulk.rows import Digestible, NoDigests, content_without, has_marks
 from twinstore.catalog.keys import KeyType
 from twinstore.fast.digests import NativeValidator, Scanner, document_form, write_removal
@@ -25,11 +29,13 @@ from twinstore.models.shapes import Kind, is_whole, shapes_of
 from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
+from twinstore_mongo.client.bson import LENGTH_BYTES, documents_of, framed
+from twinstore_mongo.client.types import EXACT
 from twinstore_mongo.mapping.key_order import BATCH_BYTES, SIMPLE, VIEW, fitting_batch
 from twinstore_mongo.mapping.layout import ID, VERSION, stored_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
     from pymongo.command_cursor import RawBatchCommandCursor
     from pymongo.cursor import RawBatchCursor
 
-    from twinstore.bulk.changes import DocumentChanges
+    from twinstore.bulk.changes import DocumentChange, DocumentChanges
     from twinstore.bulk.rows import RangeDigests
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -58,14 +64,17 @@ BALANCED: Final = "LoadBalanced"
 MANY_CONNECTIONS: Final = 20
 LOOSE: Final = ("sparse", "partialFilterExpression")
 ACCEPTS: Final = "ts_accepts_document"
-CHANGED: Final = "rules change its documents"
+REPLACED: Final = "rules replace its keys"
+# No document holds a name twice that digests take.
+TWICE: Final = 2 * b"\x0a\x00"
+Batch: TypeAlias = tuple[bytes, Sequence[tuple[int, ...]]]
+"""Documents, and of each the numbers of the rules that changed it."""
 
 
 def digestible(entity: Entity, changes: DocumentChanges = NO_CHANGES) -> Digestible | NoDigests:
     """Return how documents of an entity are judged, or why there are no digests of them."""
-    change = changes.documents.get(entity.name)
-    if change is not None and change.dropped is None:
-        return NoDigests(CHANGED)
+    if entity.name in changes.keys or entity.name in changes.ids:
+        return NoDigests(REPLACED)
     reason = NO_LIBRARY if library() is None else unsupported_reason(entity)
     if reason is not None:
         return NoDigests(reason)
@@ -73,10 +82,17 @@ def digestible(entity: Entity, changes: DocumentChanges = NO_CHANGES) -> Digesti
 
 
 class DigestScan:
-    """Reads the documents of one entity."""
+    """Reads the documents of one entity, as a change leaves them."""
 
-    def __init__(self, store: OpenDatabase, collection: Collection[Document], scan: CollectionScan) -> None:
+    def __init__(
+        self,
+        store: OpenDatabase,
+        collection: Collection[Document],
+        scan: CollectionScan,
+        change: DocumentChange | None = None,
+    ) -> None:
         self._store, self._collection, self._scan = store, collection, scan
+        self._change = change
 
     def digests(
         self,
@@ -114,7 +130,7 @@ class DigestScan:
             for _ in range(threads)
         ]
         unique = self._is_unique()
-        with closing(numbers_of(scanners, batches)) as numbers:
+        with closing(numbers_of(scanners, map(self._changed, batches))) as numbers:
             for number in numbers:
                 if on_progress is not None:
                     on_progress(number)
@@ -128,6 +144,13 @@ class DigestScan:
         (row,) = self._scan.rows(raw)
         content = content_without(row.content, ignored) if ignored else row.content
         return not has_marks(content) and accepts(content)
+
+    def _changed(self, batch: bytes) -> Batch:
+        """Return documents as the change leaves them."""
+        if self._change is None:
+            return batch, ()
+        changed = [changed_document(self._scan, self._change, raw) for raw in documents_of(batch)]
+        return b"".join(raw for raw, _ in changed), [rules for _, rules in changed]
 
     def batches(self, rows: TenantFilter) -> Generator[bytes]:
         """Yield whole documents, as many at a time as the server sends."""
@@ -198,21 +221,38 @@ class DigestScan:
         )
 
 
-def numbers_of(scanners: Sequence[Scanner], batches: Iterator[bytes]) -> Generator[int]:
+def changed_document(
+    scan: CollectionScan, change: DocumentChange, raw: bytes
+) -> tuple[bytes, tuple[int, ...]]:
+    """Return a document after a change, and the rules that changed it.
+
+    One that only a scan shows is returned so that native code declines it, under its key.
+    """
+    try:
+        stored = decode(raw, EXACT)
+        if encode(stored) == raw:
+            changed = scan.changed(stored, change)
+            return (encode(changed.document), tuple(changed.rules)) if changed.rules else (raw, ())
+    except (InvalidBSON, InvalidDocument, ChangeRefusedError, OverflowError, UnicodeEncodeError):
+        pass
+    return framed(raw[LENGTH_BYTES:-1] + TWICE), ()
+
+
+def numbers_of(scanners: Sequence[Scanner], batches: Iterator[Batch]) -> Generator[int]:
     """Add batches to whichever scanner is idle, the first one in this thread; yield numbers of rows."""
     first, *others = scanners
     if not others:
-        yield from map(first.add_documents, batches)
+        yield from starmap(first.add_documents, batches)
         return
     with ThreadPoolExecutor(len(others), thread_name_prefix="digests") as pool:
         working: dict[Scanner, Future[int]] = {}
         for batch in batches:
             idle = next((other for other in others if other not in working or working[other].done()), None)
             if idle is None:
-                yield first.add_documents(batch)
+                yield first.add_documents(*batch)
             else:
                 before = working.pop(idle, None)
-                working[idle] = pool.submit(idle.add_documents, batch)
+                working[idle] = pool.submit(idle.add_documents, *batch)
                 if before is not None:
                     yield before.result()
             del batch

@@ -7,14 +7,16 @@ would compare texts with texts only. Without such an index an expression compare
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from bson import InvalidBSON, ObjectId, decode, decode_all, encode
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidDocument
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 from typing_extensions import override
 
@@ -23,7 +25,7 @@ from twinstore.bulk.port import Record
 from twinstore.bulk.rows import LONGEST_READABLE, Original, base64_pieces
 from twinstore.catalog.keys import KeyType
 from twinstore.errors import DocumentDecodeError
-from twinstore.fast.records import PackedBatch, Stored
+from twinstore.fast.records import PackedBatch, ReadDocuments, Stored
 from twinstore.models.shapes import lossy_map, lossy_map_reason
 from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore.runtime.formatting import SHORT_REPR_LENGTH
@@ -59,7 +61,7 @@ if TYPE_CHECKING:
 
     from twinstore.catalog.keys import Key, KeyRange
     from twinstore.catalog.tenancy import StoredOwner
-    from twinstore.fast.records import NativeDocuments, ReadDocuments
+    from twinstore.fast.records import NativeDocuments
     from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.database import OpenDatabase
     from twinstore_mongo.client.types import Document
@@ -546,9 +548,12 @@ def readable_member(raw: bytes, name: bytes, start: int, end: int) -> str:
 PACKED_BATCH_BYTES: Final = 4_000_000
 # Some batches are larger than the average of all documents says.
 PACKED_PART_BYTES: Final = 4_500_000
-PLACE_BYTES: Final = 12
+PLACE_WORDS: Final = 3
+PLACE_BYTES: Final = 4 * PLACE_WORDS
 # Of the documents of a part: if more are declined, all are decoded together, which is faster for each.
 MOST_DECLINED: Final = 0.5
+NOTHING: Final = encode({})
+RulesByRow: TypeAlias = Mapping[int, Sequence[int]]
 
 
 def packed_size(batch_size: int) -> ReadSize:
@@ -558,7 +563,10 @@ def packed_size(batch_size: int) -> ReadSize:
 
 @dataclass(frozen=True, slots=True)
 class PackedExporter:
-    """Turns the documents of one entity into packed rows, and those that are declined into records."""
+    """Turns the documents of one entity into packed rows, and those that are declined into records.
+
+    A change makes of each document the one that native code reads in its place.
+    """
 
     exporter: Exporter
     documents: NativeDocuments
@@ -568,31 +576,82 @@ class PackedExporter:
         return chain.from_iterable(map(self._packed, parts))
 
     def _packed(self, part: bytes) -> Iterator[Sequence[Record]]:
-        read = self.documents.read(part)
-        if read is not None and sum(size for _, size, _ in read.declined) <= PART_BYTES:
+        read, rules = self._read(part)
+        if read is None or is_mostly_declined(read):
+            return self.exporter.decoded(parts_of(part))
+        if sum(size for _, size, _ in read.declined) <= PART_BYTES:
             # As an iterator, which forgets the batch before the next part is read.
-            return iter([self._batch(read, part)])
+            return iter([self._batch(read, rules, part)])
         # As objects, documents take several times their bytes.
         return map(self._small, parts_of(part))
 
     def _small(self, part: bytes) -> Sequence[Record]:
         """Return the rows of a part of which every document may become an object, or of a large document."""
-        read = self.documents.read(part)
-        return self.exporter.records(part) if read is None else self._batch(read, part)
-
-    def _batch(self, read: ReadDocuments, part: bytes) -> Sequence[Record]:
-        declined = len(read.declined)
-        if declined > MOST_DECLINED * (declined + len(read.places) // PLACE_BYTES):
+        read, rules = self._read(part)
+        if read is None or is_mostly_declined(read):
             return self.exporter.records(part)
+        return self._batch(read, rules, part)
+
+    def _read(self, part: bytes) -> tuple[ReadDocuments | None, RulesByRow]:
+        """Return what becomes of documents, with their places as they are stored, and the rules of rows."""
+        change = self.exporter.change
+        if change is None:
+            return self.documents.read(part), {}
+        changed = [changed_document(raw, change) for raw in documents_of(part)]
+        read = self.documents.read(b"".join(raw for raw, _ in changed))
+        return (None, {}) if read is None else self._stored(read, part, changed)
+
+    @staticmethod
+    def _stored(
+        read: ReadDocuments, part: bytes, changed: Sequence[tuple[bytes, Sequence[int]]]
+    ) -> tuple[ReadDocuments, RulesByRow]:
+        """Return places among the changed documents as those among the stored ones, and the rules of rows."""
+        origins, rules = dict[int, tuple[int, int, Sequence[int]]](), dict[int, Sequence[int]]()
+        at = begin = 0
+        for original, (raw, numbers) in zip(documents_of(part), changed, strict=True):
+            origins[at] = (begin, len(original), numbers)
+            at, begin = at + len(raw), begin + len(original)
+        places = array("I", read.places)
+        for row in range(len(places) // PLACE_WORDS):
+            place = PLACE_WORDS * row + 1
+            places[place], places[place + 1], numbers = origins[places[place]]
+            if numbers:
+                rules[row] = numbers
+        declined = tuple((*origins[at][:2], before) for at, _, before in read.declined)
+        return ReadDocuments(read.rows, places.tobytes(), declined), rules
+
+    def _batch(self, read: ReadDocuments, rules: RulesByRow, part: bytes) -> PackedBatch:
         exact = [
             (number + before, self._record(part[at : at + size]))
             for number, (at, size, before) in enumerate(read.declined)
         ]
-        return PackedBatch(self.documents.program, read.rows, Stored(part, read.places, self._record), exact)
+        stored = Stored(part, read.places, self._record, rules)
+        return PackedBatch(self.documents.program, read.rows, stored, exact)
 
     def _record(self, raw: bytes) -> Record:
         """Return the record of a document, the exact way."""
         return self.exporter.careful_record(raw)
+
+
+def is_mostly_declined(read: ReadDocuments) -> bool:
+    """Whether it is faster to decode all documents together."""
+    declined = len(read.declined)
+    return declined > MOST_DECLINED * (declined + len(read.places) // PLACE_BYTES)
+
+
+def changed_document(raw: bytes, change: DocumentChange) -> tuple[bytes, Sequence[int]]:
+    """Return a document after a change, and the rules that changed it.
+
+    It is empty, which native code declines, where only the exact way says what becomes of it.
+    """
+    try:
+        document = decode(raw, NAIVE)
+        if encode(document) != raw:
+            return NOTHING, ()
+        changed = change(document, MONGO_VALUES)
+        return (encode(changed.document), changed.rules) if changed.rules else (raw, ())
+    except (InvalidBSON, InvalidDocument, ChangeRefusedError, OverflowError, UnicodeEncodeError):
+        return NOTHING, ()
 
 
 # Places in documents, as trees that are laid out once and walked for every document.

@@ -14,7 +14,7 @@ from twinstore.errors import ConfigurationError
 from twinstore_mongo.bulk.places import place_of
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.mapping.codec import codec_of
-from twinstore_mongo.mapping.key_order import gives_order, order_of
+from twinstore_mongo.mapping.key_order import SORTED_ROWS, gives_order, order_of
 from twinstore_mongo.mapping.layout import index_spec, index_specs, stored_names
 from twinstore_mongo.schema.comparison import AGE
 
@@ -135,10 +135,11 @@ def warnings_of(
     rows = connection.store.collection(name).estimated_document_count()
     if keyless:
         fields = ", ".join(f"{field}: {direction}" for field, direction in order)
+        times = "once" if rows <= SORTED_ROWS else f"{1 + -(-rows // SORTED_ROWS):,} times"
         yield (
-            f"{name} has no index on {{{fields}}} that compares texts by code point, so each range "
-            f"reads the whole collection ({rows:,} documents) and sorts it, on disk where memory is short; a "
-            "larger --range-size needs fewer passes."
+            f"{name} has no index on {{{fields}}} that compares texts by code point, so a copy reads the "
+            f"whole collection ({rows:,} documents) and sorts it {times}, on disk where memory is short, and "
+            f"again after an interruption; db.{name}.createIndex({{{fields}}}) avoids that."
         )
     if missing:
         yield (

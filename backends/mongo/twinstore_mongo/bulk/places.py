@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from bson import decode, encode
+from typing_extensions import override
+
 from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import object_id
 from twinstore.catalog.tenancy import Tenancy, TenancyKind
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.fields import ObjectIdText
-from twinstore_mongo.mapping.codec import Codec, codec_of
+from twinstore_mongo.bulk.export import NAIVE
+from twinstore_mongo.mapping.codec import FIRST_VERSION, Codec, codec_of
+from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
 if TYPE_CHECKING:
-    from twinstore.bulk.changes import DocumentChanges
+    from bson.int64 import Int64
+
+    from twinstore.bulk.changes import DocumentChange, DocumentChanges
+    from twinstore.catalog.row import Row
+    from twinstore_mongo.client.types import Document
 
 
 class Identified(CanonicalModel):
@@ -37,6 +46,25 @@ def codec_after(entity: Entity, changes: DocumentChanges) -> Codec[Any]:
     if entity.name not in changes.keys:
         return codec_of(entity)
     return Codec(replace(entity, generated_id=True, own_id=None, key_as_id=False))
+
+
+class WrittenCodec(Codec[Any]):
+    """The codec of documents that a change turns into another form before they are stored."""
+
+    def __init__(self, entity: Entity, change: DocumentChange) -> None:
+        super().__init__(entity)
+        self._change = change
+
+    @override
+    def encode(self, row: Row[Any], version: Int64 = FIRST_VERSION) -> Document:
+        """Return the document of a row.
+
+        Raises:
+            ChangeRefusedError: it has none in that form.
+        """
+        # Read back, because changes are made for what the client gives.
+        document = decode(encode(super().encode(row, version)), NAIVE)
+        return self._change(document, MONGO_VALUES).document
 
 
 def by_object_id(entity: Entity) -> Entity[Identified]:

@@ -34,7 +34,14 @@ from twinstore_mongo.client.bson import documents_of, first_of, raw_batches
 from twinstore_mongo.client.errors import DRIVER, loggable
 from twinstore_mongo.client.positions import position_of
 from twinstore_mongo.mapping.codec import codec_of
-from twinstore_mongo.mapping.key_order import SIMPLE, cuts_after, has_key_index, order_of, sorted_cuts
+from twinstore_mongo.mapping.key_order import (
+    SIMPLE,
+    SORTED_ROWS,
+    cuts_after,
+    has_key_index,
+    order_of,
+    sorted_cuts,
+)
 from twinstore_mongo.mapping.layout import ID
 from twinstore_mongo.schema.migrator import initializer_class
 
@@ -195,7 +202,14 @@ class MongoBulk(BulkPort):
         """Open a writer for one range; heavy ranges are committed in parts."""
         record_system_scope("bulk write")
         overwrite = on_conflict == "overwrite" and not entity.append_only
-        writer = MongoRangeWriter(self._context(), entity, self.entities(), overwrite=overwrite, check=check)
+        writer = MongoRangeWriter(
+            self._context(),
+            entity,
+            self.entities(),
+            overwrite=overwrite,
+            check=check,
+            changes=self._changes,
+        )
         try:
             yield writer
         finally:
@@ -227,7 +241,11 @@ class MongoBulk(BulkPort):
             with store.limited():
                 indexed = not of.joins and has_key_index(collection, order_of(codec.key))
             if not indexed:
-                yield from sorted_cuts(store, collection, codec, rows, of.stages)
+                # Each range sorts everything again, and so does a cut; larger ones would repeat too much.
+                rows = max(rows, SORTED_ROWS)
+                with store.with_index_timeout():
+                    fits = collection.estimated_document_count() <= rows
+                yield from () if fits else sorted_cuts(store, collection, codec, rows, of.stages)
                 return
             last: Key | None = None
             # Separate queries, so that no cursor waits on the server while the caller works on a range.

@@ -15,6 +15,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import InsertOne, ReplaceOne
 from pymongo.errors import OperationFailure
 
+from twinstore.bulk.changes import ChangeRefusedError
 from twinstore.bulk.port import TOO_LARGE, Record
 from twinstore.bulk.unique_moves import INDEX_TAKEN
 from twinstore.catalog.row import Row
@@ -23,6 +24,7 @@ from twinstore.fast.library import library
 from twinstore.fast.nodes import NodeKind
 from twinstore.fast.program import Program, program_of
 from twinstore.fast.records import Identity, NativeDocuments, StoredSlot, highest, write_documents
+from twinstore.models.json_text import dumps_sorted
 from twinstore_mongo.client.bson import element_of, first_of, framed
 from twinstore_mongo.client.errors import DUPLICATE_KEY, violated_index
 from twinstore_mongo.client.types import EXACT
@@ -131,7 +133,18 @@ def document_of(codec: Codec[Any], record: Record, version: Int64 = FIRST_VERSIO
     if codec.differs_when_read(row):
         own = codec.entity.single_key
         raise UnfitError(f"its key is neither its own {own} nor the one derived from its content")
-    return codec.encode(row, version)
+    try:
+        return codec.encode(row, version)
+    except ChangeRefusedError as error:
+        raise UnfitError(str(error)) from None
+
+
+def is_same_row(record: Record, stored: Record) -> bool:
+    """Whether a document reads, after the changes of its store, as the row that would be written."""
+    one, other = record.model, stored.model
+    if one is None or other is None or dict(record.storage) != dict(stored.storage):
+        return False
+    return dumps_sorted(one.wire()) == dumps_sorted(other.wire())
 
 
 def is_equal(codec: Codec[Any], new: bytes, stored: bytes) -> bool:

@@ -68,7 +68,7 @@ from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 if TYPE_CHECKING:
     from pymongo.collection import Collection
 
-    from twinstore.bulk.changes import DocumentChange, DocumentChanges
+    from twinstore.bulk.changes import ChangedDocument, DocumentChange, DocumentChanges
     from twinstore.catalog.entity import Entity
     from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.database import OpenDatabase
@@ -282,15 +282,25 @@ class CollectionScan:
             row.key = None
             return row
         try:
-            changed = self.change(stored, MONGO_VALUES)
+            changed = self.changed(stored, self.change)
         except ChangeRefusedError as error:
             return self.refused_row(before, str(error), error.document)
-        for name in self.form.longs:
-            if (value := changed.document.get(name)) is not before.get(name):
-                changed.document[name] = written_long(value)
         row = self.row_as_it_is(changed.document, altered)
         row.rules = tuple(changed.rules)
         return row
+
+    def changed(self, stored: Document, change: DocumentChange) -> ChangedDocument:
+        """Return a document after a change, which is made in place.
+
+        Raises:
+            ChangeRefusedError: the change refuses it.
+        """
+        before = {name: stored.get(name) for name in self.form.longs}
+        changed = change(stored, MONGO_VALUES)
+        for name, value in before.items():
+            if name in changed.document and changed.document[name] is not value:
+                changed.document[name] = written_long(changed.document[name])
+        return changed
 
     def refused_row(self, stored: Document, why: str, changed: Document | None = None) -> ScanRow:
         """Return the row of a document that a change refuses: with its key and owner, without content."""

@@ -77,8 +77,8 @@ class MongoView(BulkView):
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[Sequence[Record]]:
         exporter = self._exporter(entity)
-        is_exact = exporter.change is not None and not exporter.change.quiet
-        documents = None if is_exact else native_documents(entity, exporter.ignored)
+        replaces_keys = entity.name in self._changes.keys or entity.name in self._changes.ids
+        documents = None if replaces_keys else native_documents(entity, exporter.ignored)
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         most = batch_size_argument(batch_size)
         if documents is None:
@@ -130,8 +130,12 @@ class MongoView(BulkView):
             return RangeDigests()
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         store = self._connection.store
+        change = self._changes.documents.get(entity.name)
+        if change is not None and change.dropped is not None:
+            # Native code skips such names too.
+            change = None
         with translating(store.where.of(entity)):
-            scan = DigestScan(store, self._collection(entity), CollectionScan.of(entity))
+            scan = DigestScan(store, self._collection(entity), CollectionScan.of(entity), change)
             batches = self._single_stream(scan.batches(rows))
             return scan.digests(
                 batches,
@@ -139,7 +143,7 @@ class MongoView(BulkView):
                 secret=secret,
                 cutoff=cutoff,
                 of_source=of_source,
-                ignored=ignored,
+                ignored=frozenset() if change else ignored,
                 accepts=accepts,
                 on_progress=on_progress,
                 threads=min(parts, MOST_THREADS),

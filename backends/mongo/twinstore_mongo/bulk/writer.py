@@ -23,7 +23,8 @@ from twinstore_mongo.access.access import MongoAccess
 from twinstore_mongo.access.changing import raise_above
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.access.removing import remove_keys
-from twinstore_mongo.bulk.export import conditions_of
+from twinstore_mongo.bulk.export import Exporter, conditions_of
+from twinstore_mongo.bulk.places import WrittenCodec
 from twinstore_mongo.bulk.records import (
     DocumentWrite,
     PackedWrites,
@@ -34,6 +35,7 @@ from twinstore_mongo.bulk.records import (
     expanded,
     highest_of,
     is_equal,
+    is_same_row,
     keys_of,
     operation,
     packed_pieces,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from bson.raw_bson import RawBSONDocument
 
     from twinstore.access.protocol import Access
+    from twinstore.bulk.changes import DocumentChanges
     from twinstore.bulk.port import CommitCheck, ImportOutcome
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
@@ -82,14 +85,21 @@ class MongoRangeWriter(AcceptsPacked, RangeWriter):
         *,
         overwrite: bool,
         check: CommitCheck | None,
+        changes: DocumentChanges,
     ) -> None:
-        """Take where to write, the entities that may be children, and what runs before each part."""
+        """Take where to write, the entities that may be children, and what runs before each part.
+
+        The documents are those before some changes, if these say how they are written.
+        """
         self._context = context
         self._entity = entity
         self._entities = entities
         self._overwrite = overwrite
         self._check = check
-        self._codec = codec_of(entity)
+        written = changes.written.get(entity.name)
+        self._codec = codec_of(entity) if written is None else WrittenCodec(entity, written)
+        read_back = None if written is None else changes.documents.get(entity.name)
+        self._read_back = None if read_back is None else Exporter(codec_of(entity), change=read_back)
         self._process = ProcessGuard()
         self._outcome = PartCounts()
         self._pending: list[Write] = []
@@ -103,7 +113,9 @@ class MongoRangeWriter(AcceptsPacked, RangeWriter):
     @override
     def write(self, records: Sequence[Record]) -> None:
         self._must_be_open()
-        pieces = packed_pieces(records, self._largest) if isinstance(records, PackedBatch) else None
+        pieces = None
+        if isinstance(records, PackedBatch) and self._read_back is None:
+            pieces = packed_pieces(records, self._largest)
         self._write(records if pieces is None else pieces)
 
     @override
@@ -180,12 +192,18 @@ class MongoRangeWriter(AcceptsPacked, RangeWriter):
         record = write.record
         if stored is None:
             self._gather(write)
-        elif is_equal(self._codec, write.raw, stored):
+        elif self._is_equal(write, stored):
             self._outcome.unchanged[record.label] += 1
         elif self._overwrite:
             self._gather(replacing(self._codec, write, stored))
         else:
             self._outcome.conflicts.append(Conflict(write.key, record.owner))
+
+    def _is_equal(self, write: DocumentWrite, stored: bytes) -> bool:
+        if self._read_back is None:
+            return is_equal(self._codec, write.raw, stored)
+        (found,) = self._read_back.records(stored)
+        return is_same_row(write.record, found)
 
     def _gather(self, write: Write) -> None:
         self._pending.append(write)

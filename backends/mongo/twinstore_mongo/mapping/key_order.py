@@ -43,6 +43,8 @@ BATCH_BYTES: Final = 2_000_000
 SIZE_SECONDS: Final = 30.0
 # Keys are short, so a batch of them stays small and a large collection takes few round trips.
 KEYS_AT_ONCE: Final = 10_000
+# Of a range that the server has to sort.
+SORTED_ROWS: Final = 1_000_000
 # The server orders values by type first, so the first value of the next type is beyond all of one. Of the
 # values that are neither numbers nor texts, the empty object comes first behind the texts.
 TEXTS: Final = (KeyType.TEXT, KeyType.UUID, KeyType.HEX)

@@ -166,15 +166,15 @@ def write(steps: TransactionSteps, writes: Sequence[RowWrite]) -> None:
 def split(writes: Sequence[RowWrite], *, after_inserts: bool) -> list[list[RowWrite]]:
     """Group the writes into round trips so that each failure can be attributed to its row.
 
-    The server names the table of the statement that failed, so a round trip has one row of each entity.
-    Nothing may follow an insert that may not have happened.
+    A round trip has one new row of each entity, and any number of replaced ones. Nothing may follow an insert
+    that may not have happened.
     """
     if len(writes) < 2:  # noqa: PLR2004  # as most steps; nothing to distinguish
         return [[*writes]]
     batches: list[list[RowWrite]] = []
     for item in writes:
         last = batches[-1] if batches else []
-        is_distinct = item.ref.entity not in {other.ref.entity for other in last}
+        is_distinct = item.found is not None or item.ref.entity not in {other.ref.entity for other in last}
         if not last or not is_distinct or (after_inserts and last[-1].found is None):
             batches.append([])
         batches[-1].append(item)
@@ -183,7 +183,8 @@ def split(writes: Sequence[RowWrite], *, after_inserts: bool) -> list[list[RowWr
 
 def send(steps: TransactionSteps, batch: Sequence[RowWrite], execute: Callable[..., list[Result]]) -> None:
     """Write some rows in one round trip."""
-    subject = combined_subject(tuple(item.subject for item in batch))
+    subjects = tuple(item.subject for item in batch)
+    subject = replace(combined_subject(subjects), each=subjects)
     try:
         results = execute(*(item.step(own=steps.own) for item in batch), subject=subject)
     except DuplicateError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
 from twinstore.access.scope import UNBOUND, record_system_scope
+from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.port import BulkPort
 from twinstore.catalog.keys import LONGEST_TEXT, KeyRange
 from twinstore.clock import truncate_to_millisecond
@@ -32,7 +34,7 @@ from twinstore_postgres.bulk.inventory import inventory_of
 from twinstore_postgres.bulk.scan import Scans
 from twinstore_postgres.bulk.snapshot import Snapshot, without_key
 from twinstore_postgres.bulk.staging import Stage
-from twinstore_postgres.bulk.view import PostgresView, tenant_of
+from twinstore_postgres.bulk.view import CHANGED, PostgresView, tenant_of
 from twinstore_postgres.bulk.writer import PROBE_BY_KEY, PostgresRangeWriter
 from twinstore_postgres.connection.errors import Subject, translated
 from twinstore_postgres.connection.transaction import STEP, UNIT
@@ -79,6 +81,7 @@ class PostgresBulk(BulkPort):
         self._capabilities = capabilities
         self._module = module
         self._scans = Scans()
+        self._changes = NO_CHANGES
 
     @property
     @override
@@ -113,6 +116,15 @@ class PostgresBulk(BulkPort):
         return self._module.catalog.entities
 
     @override
+    def with_changes(self, changes: DocumentChanges) -> BulkPort:
+        # Tables have no names at the top to drop, and their keys have the type of the model.
+        if changes.only_drop or changes.keys or changes.ids or changes.written:
+            return super().with_changes(changes)
+        found = copy(self)
+        found._changes = changes  # noqa: SLF001  # its own class
+        return found
+
+    @override
     def inventory(self) -> tuple[Inventory, ...]:
         with (
             self._connections.system("bulk survey", begin=SNAPSHOT_BEGIN) as transaction,
@@ -144,7 +156,7 @@ class PostgresBulk(BulkPort):
 
     @override
     def digestible(self, entity: Entity) -> Digestible | NoDigests:
-        return digestible(entity)
+        return CHANGED if entity.name in self._changes.documents else digestible(entity)
 
     @override
     def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
@@ -157,7 +169,7 @@ class PostgresBulk(BulkPort):
         if as_of is not None:
             self._capabilities().require("point_in_time_reads")
         with self._connections.system("bulk view", begin=SNAPSHOT_BEGIN) as transaction:
-            view = PostgresView(transaction.connection, self._scans)
+            view = PostgresView(transaction.connection, self._scans, self._changes)
             try:
                 yield view
             finally:

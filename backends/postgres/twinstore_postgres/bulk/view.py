@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
 from twinstore.access.scope import tenant_argument
+from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
+from twinstore.documents.rows import changed_content, changed_model
 from twinstore_postgres.bulk.digests import DigestScan, digestible
 from twinstore_postgres.bulk.export import export_batches, export_of, packed_batches
 from twinstore_postgres.bulk.snapshot import Snapshot
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
     from twinstore_postgres.bulk.scan import Scans
     from twinstore_postgres.connection.deadlines import Connection
 
+CHANGED: Final = NoDigests("rules change its rows")
+
 
 class PostgresView(BulkView):
     """Implements :class:`~twinstore.bulk.port.BulkView`."""
 
-    def __init__(self, connection: Connection, scans: Scans) -> None:
+    def __init__(self, connection: Connection, scans: Scans, changes: DocumentChanges = NO_CHANGES) -> None:
         """Take the connection, inside a transaction that reads one state in system scope."""
+        self._changes = changes.documents
         self._snapshot = Snapshot(connection)
         self._scans = scans
         self._streams = OneStream(DRIVER)
@@ -50,32 +55,44 @@ class PostgresView(BulkView):
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[Record]]:
         tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
-        return self._streams.read(export_batches(self._snapshot, table_of(entity), within, tenant, size))
+        batches = self._streams.read(export_batches(self._snapshot, table_of(entity), within, tenant, size))
+        change = self._changes.get(entity.name)
+        if change is None:
+            return batches
+        return ([changed_model(entity, item, DRIVER, change) for item in batch] for batch in batches)
 
     @override
     def packed(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[Sequence[Record]]:
         columns = readable_columns(entity)
-        if columns is None:
+        if columns is None or entity.name in self._changes:
             return self.records(entity, within, tenant_id=tenant_id, batch_size=batch_size)
         tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
         return self._streams.read(packed_batches(self._snapshot, columns, within, tenant, size))
 
     @override
     def records_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[Record]:
-        return self._streams.read(export_of(self._snapshot, table_of(entity), keys))
+        change = self._changes.get(entity.name)
+        records = self._streams.read(export_of(self._snapshot, table_of(entity), keys))
+        return (changed_model(entity, item, DRIVER, change) for item in records)
 
     @override
     def rows(
         self, entity: Entity, within: KeyRange, *, tenant_id: str | None = None, batch_size: int = 1000
     ) -> Iterator[list[ScanRow]]:
         tenant, size = tenant_of(tenant_id), batch_size_argument(batch_size)
-        return self._streams.read(self._rows(entity, within, tenant, size))
+        batches = self._streams.read(self._rows(entity, within, tenant, size))
+        change = self._changes.get(entity.name)
+        if change is None:
+            return batches
+        return ([changed_content(entity, row, change) for row in batch] for batch in batches)
 
     @override
     def rows_of(self, entity: Entity, keys: Sequence[Key]) -> Iterator[ScanRow]:
-        return self._streams.read(self._rows_of(entity, keys))
+        change = self._changes.get(entity.name)
+        rows = self._streams.read(self._rows_of(entity, keys))
+        return (changed_content(entity, row, change) for row in rows)
 
     @override
     def digests(
@@ -96,6 +113,8 @@ class PostgresView(BulkView):
         """Return the digests of ranges; a part holds the rows of some pages of the table."""
         # Tables have nothing extra that a source may lack, or that could be ignored.
         del of_source, ignored
+        if entity.name in self._changes:
+            return CHANGED
         if isinstance(found := digestible(entity), NoDigests):
             return found
         if self._snapshot.find(table_of(entity)) is None:

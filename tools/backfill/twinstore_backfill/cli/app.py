@@ -9,47 +9,22 @@ import typer
 from twinstore_backfill.cli.lazy_commands import CommandEntry, lazy_group
 from twinstore_backfill.cli.version import VersionOption
 
-CLI_PACKAGE: Final = "twinstore_backfill.cli"
 # In the order in which a new user needs them.
 COMMANDS: Final[dict[str, CommandEntry]] = {
-    "backfill": (
-        f"{CLI_PACKAGE}.backfill:app",
-        "Copy a module between two stores and prove that both hold the same.",
-    ),
-    "migrate": (f"{CLI_PACKAGE}.migrate:app", "Create, upgrade and check the schema of a module."),
-    "config": (f"{CLI_PACKAGE}.config:app", "Show the settings, or check that they work."),
-    "backends": (
-        f"{CLI_PACKAGE}.config:backends",
-        "List the installed drivers, without importing their client libraries.",
-    ),
-    "doctor": (
-        f"{CLI_PACKAGE}.config:doctor",
-        "List what is installed, whether the fast path is on, and settings that databases give sessions.",
-    ),
-    "smoke": (
-        f"{CLI_PACKAGE}.smoke:smoke",
-        (
-            "Check a deployed store: roles and schema, its lists against its rows, and a run through every "
-            "state."
-        ),
-    ),
-    "purge": (
-        f"{CLI_PACKAGE}.repair:purge",
-        "Remove by hand what has outlived its retention, such as finished runs and old impact snapshots.",
-    ),
+    "backfill": ("backfill:app", "Copy a module between two stores and prove that both hold the same."),
+    "migrate": ("migrate:app", "Create, upgrade and check the schema of a module."),
+    "config": ("config:app", "Show the settings, or check that they work."),
+    "backends": ("config:backends", "List the installed drivers, without importing their client libraries."),
+    "doctor": ("config:doctor", "Show what is installed, the fast path, and what databases give sessions."),
+    "smoke": ("smoke:smoke", "Check a deployed store: roles, schema, lists, locks and states."),
+    "purge": ("repair:purge", "Remove by hand what has outlived its retention, such as finished runs."),
     "demo": (
-        f"{CLI_PACKAGE}.demo:demo",
-        "Move the data of a live service from MongoDB to PostgreSQL and prove that both hold the same.",
+        "demo:demo",
+        "Move a live service from MongoDB to PostgreSQL, and prove both equal.",
     ),
-    "up": (
-        "twinstore_embedded.cli:up",
-        "Start a real MongoDB and a real PostgreSQL for development, or reuse those that run.",
-    ),
-    "down": (
-        "twinstore_embedded.cli:down",
-        "Stop the servers that `twinstore up` started. The data stays.",
-    ),
-    "dev": (f"{CLI_PACKAGE}.dev:app", "Tools for the author of a module, in a checkout of it."),
+    "up": ("twinstore_embedded.cli:up", "Start a real MongoDB and a real PostgreSQL for development."),
+    "down": ("twinstore_embedded.cli:down", "Stop the servers that `twinstore up` started. The data stays."),
+    "dev": ("dev:app", "Tools for the author of a module, in a checkout of it."),
 }
 
 app = typer.Typer(

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from twinstore_backfill.cli.invocation import common
-from twinstore_backfill.cli.job_file import defaults, read_job_file
+from twinstore_backfill.cli.job_file import defaults
 from twinstore_backfill.cli.lazy_commands import CommandEntry, lazy_group
+from twinstore_backfill.rules.job_file import read_job_file
 from twinstore_backfill.rules.kinds import ACCEPTABLE, SCHEMA
 
 JobFileOption = Annotated[
@@ -20,65 +21,22 @@ JobFileOption = Annotated[
     ),
 ]
 
-CLI_PACKAGE: Final = "twinstore_backfill.cli"
 # In the order in which a migration needs them.
 COMMANDS: Final[dict[str, CommandEntry]] = {
-    "plan": (
-        f"{CLI_PACKAGE}.copy:plan",
-        ("Show what a copy would do, and what it would refuse or change and why. Writes nothing."),
-    ),
-    "copy": (
-        f"{CLI_PACKAGE}.copy:copy",
-        "Copy a module from one store to another. Without --execute nothing is written.",
-    ),
-    "verify": (
-        f"{CLI_PACKAGE}.verify:verify",
-        "Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first.",
-    ),
-    "diff": (
-        f"{CLI_PACKAGE}.verify:diff",
-        "Compare one row as a verification does, and show where it differs. Shows values on request only.",
-    ),
-    "recheck": (
-        f"{CLI_PACKAGE}.repair:recheck",
-        "Compare only the rows that a verification reported. Proves nothing about other rows.",
-    ),
-    "repair": (
-        f"{CLI_PACKAGE}.repair:repair",
-        "Copy the rows that a verification reported again, and compare them.",
-    ),
-    "quarantine": (
-        f"{CLI_PACKAGE}.quarantine:app",
-        "Show documents that could not be copied, and retry them.",
-    ),
-    "status": (
-        f"{CLI_PACKAGE}.copy:status",
-        "Show the progress of the copies into a target, and their workers.",
-    ),
-    "serve": (
-        f"{CLI_PACKAGE}.serve:serve",
-        "Show the jobs of a ledger in browsers, until Ctrl-C. Reads only.",
-    ),
-    "report": (
-        f"{CLI_PACKAGE}.verify:report",
-        "Print a parity report in another format.",
-    ),
-    "selftest": (
-        f"{CLI_PACKAGE}.selftest:selftest",
-        "Corrupt a copy of a sample in every known way, and count which corruptions the verification finds.",
-    ),
-    "pause": (
-        f"{CLI_PACKAGE}.copy:pause",
-        "Pause a running copy. Ranges in progress are finished; no new ones start until it is resumed.",
-    ),
-    "resume": (
-        f"{CLI_PACKAGE}.copy:resume",
-        "Resume a paused copy.",
-    ),
-    "rate": (
-        f"{CLI_PACKAGE}.copy:rate",
-        "Change the rate limit of a running copy. Takes effect with the next range.",
-    ),
+    "plan": ("copy:plan", "Show what a copy would do, refuse or change, and why. Writes nothing."),
+    "copy": ("copy:copy", "Copy a module from one store to another. Without --execute nothing is written."),
+    "verify": ("verify:verify", "Prove that two stores hold the same. Stop writers first."),
+    "diff": ("verify:diff", "Compare one row as a verification does, and show where it differs."),
+    "recheck": ("repair:recheck", "Compare only the rows that a verification reported."),
+    "repair": ("repair:repair", "Copy the rows that a verification reported again, and compare them."),
+    "quarantine": ("quarantine:app", "Show documents that could not be copied, and retry them."),
+    "status": ("copy:status", "Show the progress of the copies into a target, and their workers."),
+    "serve": ("serve:serve", "Show the jobs of a ledger in browsers, until Ctrl-C. Reads only."),
+    "report": ("verify:report", "Print a parity report in another format."),
+    "selftest": ("selftest:selftest", "Corrupt a sample in every known way, and count what verify finds."),
+    "pause": ("copy:pause", "Pause a running copy after its ranges in progress."),
+    "resume": ("copy:resume", "Resume a paused copy."),
+    "rate": ("copy:rate", "Change the rate limit of a running copy. Takes effect with the next range."),
 }
 
 app = typer.Typer(
@@ -131,4 +89,4 @@ def _commands(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # Typer
 def _options(command: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # the same
     """Yield the parameters of a command by the names of their options."""
     for item in command.params:
-        yield from ((text.lstrip("-"), item) for text in item.opts if text != "--help")
+        yield from ((text.lstrip("-"), item) for text in item.opts if not text.startswith("--help"))

@@ -129,7 +129,7 @@ class DatabaseState:
 
 
 def doctor(context: typer.Context, output: OutputFormat = Format.TEXT) -> None:
-    """List what is installed, whether the fast path is on, and settings that databases give sessions.
+    """Show what is installed, the fast path, and what databases give sessions.
 
     Where the installed release of a client library lacks what a driver uses of it, that is listed, too.
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from twinstore.errors import ValidationError
 from twinstore_backfill.cli.options import (
     AsOf,
+    Execute,
     Format,
     IgnoreUnknown,
     OnFinish,
@@ -27,9 +27,6 @@ from twinstore_backfill.cli.output import emit
 from twinstore_backfill.outcome import on_finish
 from twinstore_backfill.process.stopping import stop_on_signals
 
-Execute = Annotated[bool, typer.Option("--execute", help="Write. Default: a dry run.")]
-
-
 CopyOut = Annotated[Path | None, typer.Option("--out", help="Directory for report and quarantine.")]
 DeleteExtra = Annotated[
     bool,
@@ -39,13 +36,6 @@ DeleteExtra = Annotated[
         "count them.",
     ),
 ]
-
-
-class ConflictOption(StrEnum):
-    """What to do with a row that the target has with other content."""
-
-    FAIL = "fail"
-    OVERWRITE = "overwrite"
 
 
 def copy(
@@ -58,9 +48,9 @@ def copy(
         typer.Option("--max-rate", metavar="NUMBER", help="Documents per second, at most."),
     ] = None,
     on_conflict: Annotated[
-        ConflictOption,
-        typer.Option("--on-conflict", metavar="fail|overwrite", help="For rows that differ in the target."),
-    ] = ConflictOption.FAIL,
+        Literal["fail", "overwrite"],
+        typer.Option("--on-conflict", help="For rows that differ in the target."),
+    ] = "fail",
     max_conflicts: Annotated[
         int, typer.Option("--max-conflicts", help="Stop after the range with more conflicts than this.")
     ] = 0,
@@ -100,7 +90,7 @@ def copy(
             tenants=rows.tenant or (),
             jobs=jobs,
             max_rate=max_rate,
-            on_conflict=on_conflict.value,
+            on_conflict=on_conflict,
             max_conflicts=max_conflicts,
             max_quarantine=max_quarantine,
             as_of=instant_option(as_of, "--as-of"),
@@ -123,7 +113,7 @@ def pause(
     job: Job = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Pause a running copy. Ranges in progress are finished; no new ones start until it is resumed."""
+    """Pause a running copy after its ranges in progress."""
     from twinstore_backfill.cli.copying import change_job, show_job
 
     changed = change_job(side, job, lambda ledger, found: ledger.pause(found))
@@ -168,7 +158,7 @@ def plan(
     ignore_unknown: IgnoreUnknown = None,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Show what a copy would do, and what it would refuse or change and why. Writes nothing."""
+    """Show what a copy would do, refuse or change, and why. Writes nothing."""
     from twinstore_backfill.cli.copying import plan_texts
     from twinstore_backfill.copy.options import CopyOptions
 

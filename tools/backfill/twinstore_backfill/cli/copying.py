@@ -26,6 +26,7 @@ from twinstore_backfill.copy.options import DEFAULT_OUT, CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
 from twinstore_backfill.copy.report import REPORT_FILE, CopyReport, ExtraReport, FailedRange
 from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.report.model import ExceptionReport
 from twinstore_backfill.report.texts import about, clipped, number_of
 from twinstore_backfill.subset import described
 
@@ -94,10 +95,16 @@ def copy_texts(report: CopyReport, out: Path) -> Iterator[RenderableType]:
     if report.totals.quarantined:
         where = _see_file(report, out / QUARANTINE)
         yield f"Documents that cannot be moved: {report.totals.quarantined:,}{where}."
+    yield from map(_accepted, report.exceptions)
     yield from _remarks(report)
     if not report.executed:
         yield "This was a dry run; nothing was written. Add --execute to copy."
     yield from _extra_texts(report.extra, executed=report.executed)
+
+
+def _accepted(item: ExceptionReport) -> str:
+    rows = f"{item.rows:,} of at most {item.most:,}"
+    return clipped(f"Accepted by {item.approved_by}: {rows}, {item.kind} of {item.path}. {item.reason}")
 
 
 def _remarks(report: CopyReport) -> Iterator[str]:
@@ -225,6 +232,8 @@ def status_texts(document: Document) -> Iterator[RenderableType]:
     """Yield the progress of jobs."""
     if not document["jobs"]:
         yield f"No copy into {document['target']['place']} was started."
+        if not document["ledger"]:
+            yield "If release 0.1.0 copied into it, its jobs are shown after the next `copy --execute`."
     for job in document["jobs"]:
         yield f"{job['id']}: {job['state']}, generation {job['generation']}, started {job['started_at']}"
         yield f"  from {job['settings'].get('source_place') or job['settings'].get('source')}"

@@ -15,7 +15,7 @@ def demo(
         Path, typer.Option("--data-dir", help="Directory of the servers and the reports.")
     ] = Path(".demo"),
 ) -> None:
-    """Move the data of a live service from MongoDB to PostgreSQL and prove that both hold the same."""
+    """Move a live service from MongoDB to PostgreSQL, and prove both equal."""
     try:
         from twinstore_backfill.demo.run import run_demo
 

@@ -173,7 +173,14 @@ def options(
         ),
     ] = None,
     help_all: Annotated[
-        bool, typer.Option("--help-all", is_eager=True, expose_value=False, callback=_show_all)
+        bool,
+        typer.Option(
+            "--help-all",
+            help="Show every option and exit.",
+            is_eager=True,
+            expose_value=False,
+            callback=_show_all,
+        ),
     ] = False,
 ) -> None:
     """Declare the options; the callback of each keeps its value, at any position."""
@@ -219,9 +226,10 @@ class LeafCommand(TyperCommand):
 
     def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ANN401  # whatever this version of Typer gives
         super().__init__(*given, **named)
-        for item in self.params:
-            if item.opts[0] in ADVANCED_OPTIONS.split():
-                item.rich_help_panel = ADVANCED
+        # Typer's copy of click, whose classes have these attributes, is private.
+        self._advanced: list[Any] = [item for item in self.params if item.opts[0] in ADVANCED_OPTIONS.split()]
+        for item in self._advanced:
+            item.rich_help_panel = ADVANCED
         self.params.extend(common_parameters())
 
     @override
@@ -232,11 +240,10 @@ class LeafCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if is_narrow_terminal():
             self.rich_markup_mode = None
-        advanced = [item for item in self.params if item.rich_help_panel == ADVANCED]
-        for item in advanced:
+        for item in self._advanced:
             item.hidden = ADVANCED not in ctx.meta
         # Each is a paragraph, or it would be run into the one before it.
-        more = [f"More options: {ctx.command_path} --help-all"] if advanced else []
+        more = [f"More options: {ctx.command_path} --help-all"] if self._advanced else []
         self.epilog = "\n\n".join(("Examples:", *examples(ctx.command_path.partition(" ")[2]), *more))
         super().format_help(ctx, formatter)
 
@@ -252,7 +259,7 @@ class LeafCommand(TyperCommand):
 # What to type, for the help of each command and its section in the documentation.
 EXAMPLES: Final = """
 backfill plan --from Mongo --to Postgres
-backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module scheduler
+backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module library
 backfill copy --from Mongo --to Postgres
 backfill copy --from Mongo --to Postgres --max-rate 500 --execute
 backfill --job-file migration.toml copy --execute

@@ -20,8 +20,8 @@ from twinstore_backfill.cli.invocation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# Where a command is, ``module:attribute``, a function or an application of Typer; and its line in the help,
-# so that a list of commands imports none. A test compares it with what the command says of itself.
+# Where a command is, ``module:attribute``, a function or an application of Typer, in this package if nothing
+# else is said; and its line in the help, so that a list of commands imports none. A test compares both.
 CommandEntry = tuple[str, str]
 
 
@@ -111,12 +111,17 @@ def lazy_group(entries: Mapping[str, CommandEntry], *, root: bool = False) -> ty
     return LazyGroup
 
 
+def full_name(module: str) -> str:
+    """Return the full name of the module of a command."""
+    return module if "." in module else f"twinstore_backfill.cli.{module}"
+
+
 def _import_command(target: str, name: str) -> object:
     """Import a command and return what Typer makes of it."""
     from twinstore_backfill.cli.options import expand_option_groups
 
     module, _, attribute = target.partition(":")
-    found: typer.Typer | Callable[..., object] = getattr(import_module(module), attribute)
+    found: typer.Typer | Callable[..., object] = getattr(import_module(full_name(module)), attribute)
     if not isinstance(found, typer.Typer):
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         single.command(name, cls=LeafCommand)(expand_option_groups(found))

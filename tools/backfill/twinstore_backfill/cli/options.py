@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 import typer
 
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore_backfill.cli.invocation import CommonOptions, common, register_secrets
-from twinstore_backfill.process.secrets import REDACTOR
+from twinstore_backfill.cli.invocation import CommonOptions, common
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,6 +140,7 @@ IgnoreUnknown = Annotated[
         "repeatable. Without a reason in a job file the proof stays open.",
     ),
 ]
+Execute = Annotated[bool, typer.Option("--execute", help="Write. Default: a dry run.")]
 Title = Annotated[
     str, typer.Option("--title", help="Name of the migration, the first words of every report for people.")
 ]
@@ -265,13 +265,9 @@ class Place:
         settings = self.settings()
         if self.url is None:
             return self.driver or settings.backend_name(module), settings
-        from twinstore.config.urls import SOURCE, settings_of_url
+        from twinstore_backfill.stores import url_settings
 
-        settings = register_secrets(settings_of_url(_without_password(self.url), module, over=settings))
-        name = settings.backend_name(module)
-        for entry in settings.entries.values():
-            if entry.source == SOURCE:
-                REDACTOR.learn_user(entry.text)
+        name, settings = url_settings(_without_password(self.url), module, settings)
         if self.driver is not None and self.driver.casefold() != name.casefold():
             raise ValidationError(f"{self.option} {self.driver} contradicts the URL, which is of {name}.")
         return name, settings
@@ -397,7 +393,7 @@ class Sides:
         name = resolve_module(self.module, *(place.settings() for place in places if self.module is None))
         sides = [Side(*place.resolved(name)) for place in places]
         source = sides[0] if with_source else Side(self.source or self.left.resolved(name)[0])
-        return Migration(source, sides[-1], name, rules, title=title)
+        return Migration(source, sides[-1], name, rules, title=title, settings=self.common.settings())
 
 
 @dataclass(frozen=True)
@@ -477,12 +473,12 @@ class OutputOptions:
         Raises:
             ConfigurationError: the address cannot be listened on, or the library for it is missing.
         """
+        from twinstore_backfill.progress.bars import progress_on
         from twinstore_backfill.progress.record import (
             CombinedProgress,
             JsonProgress,
             RecordedProgress,
             SilentProgress,
-            progress_on,
         )
 
         with ExitStack() as stack:

@@ -14,6 +14,7 @@ from twinstore_backfill.cli.copy import CopyOut
 from twinstore_backfill.cli.invocation import CommandGroup
 from twinstore_backfill.cli.options import (
     AsOf,
+    Execute,
     Format,
     IgnoreUnknown,
     OnlyEntities,
@@ -175,7 +176,7 @@ def retry(
     as_of: AsOf = None,
     ignore_unknown: IgnoreUnknown = None,
     out: CopyOut = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")] = False,
+    execute: Execute = False,
     shown: OutputOptions,
 ) -> None:
     """Copy the ranges with quarantined documents again, after these were repaired at the source.

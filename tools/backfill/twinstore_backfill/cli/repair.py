@@ -12,6 +12,7 @@ import typer
 
 from twinstore_backfill.cli.options import (
     AsOf,
+    Execute,
     Format,
     Ignored,
     OneStore,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from twinstore.catalog.entity import Entity
-    from twinstore_backfill.migration import Migration
     from twinstore_backfill.repair.engine import RepairReport
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.options import VerifyOptions
@@ -43,7 +43,6 @@ ReportOut = Annotated[Path | None, typer.Option("--out", help="Directory for the
 DeleteExtra = Annotated[
     bool, typer.Option("--delete-extra", help="Also remove the rows that the source does not have.")
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Write; without it, only count.")]
 
 
 @dataclass(frozen=True)
@@ -56,16 +55,12 @@ class DifferencesOptions:
     out: ReportOut = None
 
 
-def _options(
-    migration: Migration, sides: Sides, differences: DifferencesOptions, ignored: Ignored
-) -> VerifyOptions:
-    from twinstore_backfill.cli.verifying import switch_of
+def _options(sides: Sides, differences: DifferencesOptions, ignored: Ignored) -> VerifyOptions:
     from twinstore_backfill.verify.options import VerifyOptions
 
     return VerifyOptions(
         entities=differences.entity or (),
         as_of=instant_option(differences.as_of, "--as-of"),
-        switch=switch_of(sides.common.settings(), migration.module),
         ignored_fields=ignored.fields(sides.context),
     )
 
@@ -78,7 +73,10 @@ def recheck(
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
-    """Compare only the rows that a verification reported. Proves nothing about other rows."""
+    """Compare only the rows that a verification reported.
+
+    Proves nothing about other rows.
+    """
     from twinstore_backfill.cli.verifying import show
     from twinstore_backfill.migration import directory_to_clear
     from twinstore_backfill.report.writing import report_directory
@@ -87,7 +85,7 @@ def recheck(
     with report_directory(directory_to_clear(out, given)), stop_on_signals() as stop:
         on_finish(finish, out)
         migration = sides.migration(ignored.rules(sides.context))
-        options = _options(migration, sides, differences, ignored)
+        options = _options(sides, differences, ignored)
         with shown.progress("recheck") as progress:
             run = migration.verify(options, out=out, differences=given, cancel=stop, progress=progress)
             report = run.result()
@@ -119,7 +117,7 @@ def repair(
     ):
         on_finish(finish, out)
         migration = sides.migration(ignored.rules(sides.context))
-        options = _options(migration, sides, differences, ignored)
+        options = _options(sides, differences, ignored)
         with shown.progress("repair") as progress:
             report = migration.repair(
                 given,
@@ -173,7 +171,7 @@ def purge(
     execute: Annotated[bool, typer.Option("--execute", help="Remove; without it, only count.")] = False,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Remove by hand what has outlived its retention, such as finished runs and old impact snapshots."""
+    """Remove by hand what has outlived its retention, such as finished runs."""
     from twinstore.access.scope import tenant_argument
     from twinstore_backfill.stores import preflight
 

@@ -61,7 +61,7 @@ def selftest(
     ] = None,
     shown: OutputOptions,
 ) -> None:
-    """Corrupt a copy of a sample in every known way, and count which corruptions the verification finds."""
+    """Corrupt a sample in every known way, and count what verify finds."""
     from twinstore.config import load_settings
     from twinstore_backfill.report.failures import report_failures
     from twinstore_backfill.selftest.engine import SelftestOptions, check_drivers, open_scratch, run_selftest

@@ -40,7 +40,7 @@ def smoke(  # the options of a command
     ] = 60,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Check a deployed store: roles and schema, its lists against its rows, and a run through every state.
+    """Check a deployed store: roles, schema, lists, locks and states.
 
     The run happens in a tenant that the command makes up and empties again, also after a failure or a signal;
     rows of other tenants are only read. It ends with 0 where all is well, 1 where a step failed, 2 for wrong

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,7 +20,6 @@ from twinstore_backfill.cli.options import (
     RowOptions,
     Sides,
     Title,
-    drivers,
     instant_option,
 )
 from twinstore_backfill.cli.output import emit
@@ -44,24 +42,6 @@ RequireNoExceptions = Annotated[
         help="Exit with 3 instead of 0 if the verdict rests on anything that the job file accepts.",
     ),
 ]
-
-FromOrNone = Annotated[
-    str | None,
-    typer.Option(
-        "--from",
-        metavar="DRIVER",
-        help="Source, such as Mongo.",
-        autocompletion=drivers,
-    ),
-]
-
-
-@dataclass(frozen=True)
-class VerifySides(Sides):
-    """Source and target of a verification, of which a fresh start has the target only."""
-
-    source: FromOrNone = None
-
 
 StartClean = Annotated[
     bool,
@@ -91,18 +71,13 @@ MaxRatio = Annotated[
 ]
 
 
-class Mode(StrEnum):
-    """How much is compared."""
-
-    FULL = "full"
-    SAMPLE = "sample"
-
-
 def verify(
     *,
-    sides: VerifySides,
+    sides: Sides,
     rows: RowOptions,
-    mode: Annotated[Mode, typer.Option("--mode", help="Every document, or a sample.")] = Mode.FULL,
+    mode: Annotated[
+        Literal["full", "sample"], typer.Option("--mode", help="Every document, or a sample.")
+    ] = "full",
     seed: Annotated[int, typer.Option("--seed", help="Seed that chooses the sample.")] = 0,
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
     as_of: AsOf = None,
@@ -125,8 +100,11 @@ def verify(
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
-    """Prove that two stores hold the same. Writes only a test lock, to the target. Stop writers first."""
-    from twinstore_backfill.cli.verifying import approval_option, require_source, show, switch_of
+    """Prove that two stores hold the same. Stop writers first.
+
+    Writes only a test lock, to the target.
+    """
+    from twinstore_backfill.cli.verifying import approval_option, require_source, show
     from twinstore_backfill.report.trend import earlier_report
     from twinstore_backfill.report.writing import REPORT_FILES, report_directory
     from twinstore_backfill.verify.checks import read_groups
@@ -143,14 +121,13 @@ def verify(
         options = VerifyOptions(
             entities=rows.entity or (),
             tenants=rows.tenant or (),
-            mode=mode.value,
+            mode=mode,
             seed=seed,
             sample_size=sample_size,
             as_of=instant_option(as_of, "--as-of"),
             jobs=jobs,
             range_size=range_size,
             approval=approval,
-            switch=switch_of(sides.common.settings(), migration.module),
             require_ready=require_cutover_ready,
             require_no_exceptions=require_no_exceptions,
             benchmark=benchmark,
@@ -185,11 +162,11 @@ def diff(
     ignored: Ignored,
     output: OutputFormat = Format.TEXT,
 ) -> None:
-    """Compare one row as a verification does, and show where it differs. Shows values on request only."""
+    """Compare one row as a verification does, and show where it differs."""
     from twinstore_backfill.cli.verifying import CODES, key_option, row_document, row_texts
     from twinstore_backfill.ignored import check_ignored_fields, of_entity
     from twinstore_backfill.retention import resolve_as_of
-    from twinstore_backfill.rules import check_job
+    from twinstore_backfill.rules import job_rules
     from twinstore_backfill.stores import preflight, select_entities
     from twinstore_backfill.verify.one_row import compare_row
 
@@ -198,11 +175,11 @@ def diff(
     with migration.opened() as (left, right):
         (chosen,) = select_entities(left.bulk, [entity])
         instant = resolve_as_of(left.bulk, requested_as_of)
-        check_job(migration.rules, left.bulk.entities())
+        rules = job_rules(migration.rules, left)
         row = key_option(chosen, key)
         fields = ignored.fields(sides.context)
         check_ignored_fields(fields, left.bulk.entities())
-        how = migration.rules, of_entity(fields, chosen)
+        how = rules, of_entity(fields, chosen)
         found = preflight(partial(compare_row, left, right, chosen, row, instant, *how))
     emit(output, row_document(found, show_values=show_values), *row_texts(found, show_values=show_values))
     raise typer.Exit(CODES.get(found.verdict, Exit.DIFFERENT))

@@ -12,8 +12,7 @@ from rich.console import RenderableType
 
 from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key
-from twinstore.config import Settings
-from twinstore.errors import ConfigurationError, ValidationError
+from twinstore.errors import ValidationError
 from twinstore_backfill.cli.options import Format
 from twinstore_backfill.cli.output import (
     JSON_REPORT,
@@ -37,6 +36,7 @@ from twinstore_backfill.report.texts import (
     exceptions_text,
     expired_rows,
     expired_text,
+    functions_text,
     headline,
     key_text,
     left_out_texts,
@@ -71,9 +71,7 @@ def approval_option(reason: str | None, approved_by: str | None, *, start_clean:
                 "--reason and --approved-by belong to --start-clean; add it or leave them out."
             )
         return None
-    if not (reason and reason.strip()) or not (approved_by and approved_by.strip()):
-        raise ValidationError("--start-clean needs --reason TEXT and --approved-by NAME.")
-    return Approval(reason.strip(), approved_by.strip())
+    return Approval(reason or "", approved_by or "")
 
 
 def require_source(given: str | None) -> None:
@@ -82,15 +80,6 @@ def require_source(given: str | None) -> None:
         raise ValidationError(
             f"--from {NO_SOURCE} belongs to --start-clean; name the driver of the source, for example Mongo."
         )
-
-
-def switch_of(settings: Settings, module: str) -> str | None:
-    """Return the driver that the settings name for a module, ``None`` where they name none."""
-    try:
-        return settings.backend_name(module)
-    except ConfigurationError:
-        # A comparison needs no switch; the report then says that none is set.
-        return None
 
 
 def report_texts(report: ParityReport, out: Path | None) -> Iterator[RenderableType]:
@@ -155,6 +144,7 @@ def _result(report: ParityReport) -> str:
         return headline(report)
     texts = (
         f"{number_of(report.documents_equal, 'document')} equal.",
+        functions_text(report),
         exceptions_text(report),
         expired_text(report),
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from twinstore.bulk.port import Conflict, ImportOutcome
+from twinstore.bulk.rows import ScanRow
 from twinstore_backfill.copy.control import RateLimiter
 from twinstore_backfill.copy.duplicates import UniqueValues
-from twinstore_backfill.copy.held_alike import EqualRows, settle_conflicts
+from twinstore_backfill.copy.earlier import EarlierForms
+from twinstore_backfill.copy.held_alike import EqualRows, content_of, settle_conflicts
 from twinstore_backfill.copy.quarantine import ExportedLines, JsonLine, LineSink, line_of
 from twinstore_backfill.copy.reader import RangeReader, SourceRows
 from twinstore_backfill.copy.report import CopyResult, Totals, outcomes_of
@@ -25,9 +28,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.bulk.port import BulkView, OnConflict, Record
-    from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
+    from twinstore.ledger import CopyJob
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
@@ -39,10 +42,16 @@ DUPLICATES: Final = "duplicates.ndjson"
 
 
 class DryWriter:
-    """The outcome of writing records. Without a view of the target all of them would be written."""
+    """The outcome of writing records. Without a view of the target all of them would be written.
 
-    def __init__(self, entity: Entity, target: BulkView | None, on_conflict: OnConflict) -> None:
+    Rows of a target in another form, which is read ``as_models``, are equal if their models are.
+    """
+
+    def __init__(
+        self, entity: Entity, target: BulkView | None, on_conflict: OnConflict, *, as_models: bool = False
+    ) -> None:
         self._entity = entity
+        self._as_models = as_models
         self._equal = EqualRows(entity)
         self._target = target
         # As the writers of all drivers: what is only ever appended is not overwritten by a copy either.
@@ -58,7 +67,7 @@ class DryWriter:
         left: list[Record] = []
         for record in records:
             row = stored.get(record.key)
-            if row is not None and self._equal.holds(row, record):
+            if row is not None and self._holds(row, record):
                 self._unchanged[record.label] += 1
                 left.append(record)
                 continue
@@ -77,11 +86,17 @@ class DryWriter:
         """The outcomes so far."""
         return ImportOutcome(self._written, self._unchanged, tuple(self._conflicts))
 
-    def _stored(self, records: Sequence[Record]) -> dict[object, ScanRow]:
+    def _holds(self, row: ScanRow | Record, record: Record) -> bool:
+        if isinstance(row, ScanRow):
+            return self._equal.holds(row, record)
+        return row.model is not None and content_of(row) == content_of(record)
+
+    def _stored(self, records: Sequence[Record]) -> dict[object, ScanRow | Record]:
         if self._target is None:
             return {}
         keys = [record.key for record in records if record.key is not None]
-        return {row.key: row for row in self._target.rows_of(self._entity, keys)}
+        read = self._target.records_of if self._as_models else self._target.rows_of
+        return {row.key: row for row in read(self._entity, keys)}
 
 
 class FirstLines(LineSink):
@@ -107,13 +122,22 @@ class DryRun:
     """A dry run of a whole copy."""
 
     def __init__(
-        self, source: Store, target: Store, options: CopyOptions, progress: Progress, stop: StopSwitch
+        self,
+        source: Store,
+        target: Store,
+        options: CopyOptions,
+        progress: Progress,
+        stop: StopSwitch,
+        *,
+        job: CopyJob | None = None,
     ) -> None:
+        """Take both sides, and the job that the copy would continue."""
         self._source, self._target, self._options = source, target, options
+        self._earlier = None if job is None else EarlierForms(source.bulk, job.settings, options.rules)
         self._progress, self._stop = progress, stop
         self._limiter = RateLimiter(options.max_rate, stop)
         self._rows = SourceRows(source.bulk, options)
-        self._compared = is_migrated(target)
+        self._compared = bool(target.changes) or is_migrated(target)
         self._totals = Totals()
         self._lines = FirstLines()
         self._write: Callable[[Iterable[bytes]], object] = list
@@ -183,7 +207,8 @@ class DryRun:
             view = stack.enter_context(self._rows.port.view())
             # A target without our schema cannot be queried; then all rows would be written.
             there = stack.enter_context(self._target.bulk.view()) if self._compared else None
-            writer = DryWriter(entity, there, self._options.on_conflict)
+            as_models = bool(self._target.changes)
+            writer = DryWriter(entity, there, self._options.on_conflict, as_models=as_models)
             for batch in self._rows.records(view, entity, within):
                 self._stop.check()
                 self._limiter.take(len(batch))
@@ -193,7 +218,18 @@ class DryRun:
                 self._progress.advance(entity.name, len(batch))
                 del batch
             # Without a view of the target nothing conflicts.
-            alike = self._rows.kinds_alike(view, self._target.bulk, entity, writer.outcome.conflicts)
-            tally = reader.tally(*settle_conflicts(writer.outcome, alike))
+            outcome = self._without_earlier(entity, writer.outcome)
+            alike = self._rows.kinds_alike(view, self._target.bulk, entity, outcome.conflicts)
+            tally = reader.tally(*settle_conflicts(outcome, alike))
         self._totals.add(entity.name, tally)
         self._progress.count(entity.name, outcomes_of(tally))
+
+    def _without_earlier(self, entity: Entity, outcome: ImportOutcome) -> ImportOutcome:
+        """Return an outcome in which conflicts that earlier rules caused would be written."""
+        keys = [item.key for item in outcome.conflicts if not item.overwritten]
+        if self._earlier is None or not keys:
+            return outcome
+        found = self._earlier.find(self._target.bulk, entity, keys, replacing=False)
+        left = tuple(item for item in outcome.conflicts if item.key not in found)
+        written = Counter(outcome.written) + Counter(found.values())
+        return replace(outcome, conflicts=left, written=written)

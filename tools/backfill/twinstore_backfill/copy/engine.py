@@ -23,9 +23,11 @@ from twinstore.ledger import JobState, RangeState
 from twinstore_backfill.connection_budget import copy_needs, explain_connection_limit
 from twinstore_backfill.copy.control import HIGHEST_RATE, Control, Limits, RateLimiter
 from twinstore_backfill.copy.dry_run import DryRun
+from twinstore_backfill.copy.earlier import EarlierForms, keys_differ
 from twinstore_backfill.copy.lease import ConflictRetry, LeaseKeeper, acquire, release_dead_workers, worker_id
 from twinstore_backfill.copy.options import (
     DEFAULT_OUT,
+    applied_rules,
     dropping_settings,
     job_id,
     job_settings,
@@ -44,6 +46,7 @@ from twinstore_backfill.copy.report import (
     outcomes_of,
     write_copy_report,
 )
+from twinstore_backfill.copy.rules import backward_changes, copier_changes
 from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
@@ -53,8 +56,9 @@ from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.retention import expiry_test, resolve_as_of
-from twinstore_backfill.rules import check_job
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.stores import (
+    has_ledger,
     inspect_source,
     is_migrated,
     left_out_counts,
@@ -67,7 +71,7 @@ from twinstore_backfill.stores import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import KeyRange
@@ -102,12 +106,14 @@ def run_copy(
     entities = select_entities(source.bulk, options.entities)
     # Before the target is prepared: it would be the source that is migrated.
     refuse_same_store(source.bulk, target.bulk)
-    check_job(options.rules, source.bulk.entities())
+    options = replace(options, rules=job_rules(options.rules, source))
     options.subset.check(entities)
     preflight(partial(SourceRows, source.bulk, options))
-    state = inspect_source(source)
+    target = target.changed(backward_changes(options.rules, source.bulk.entities()))
+    preflight(lambda: target.bulk)
+    state = inspect_source(source.changed(copier_changes(options.rules.of_source, source.bulk.entities())))
     as_of = resolve_as_of(source.bulk, options.as_of)
-    if not any(decides_tenant(options.rules, entity) for entity in entities):
+    if not any(decides_tenant(options.rules.of_source, entity) for entity in entities):
         require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
         if options.execute:
@@ -118,7 +124,8 @@ def run_copy(
             copy = Copy(source, target, options, progress, stop)
             result = copy.run(entities, as_of, started, watched)
         else:
-            dry = DryRun(source, target, options, progress, stop)
+            job = present_job(source, target, options, entities) if has_ledger(target) else None
+            dry = DryRun(source, target, options, progress, stop, job=job)
             result = preflight(partial(dry.run, entities, as_of, started))
     result = replace(result, warnings=state.warnings, speed_only=len(state.costs), title=options.title)
     write_copy_report(copy_report(result), out)
@@ -131,6 +138,13 @@ def present_job_id(source: Store, target: Store, options: CopyOptions, entities:
     forms = (job_settings, released_settings, dropping_settings)
     ids = [job_id(form(options, source, target, entities)) for form in forms]
     return next((found for found in ids if target.ledger.find(found) is not None), ids[0])
+
+
+def present_job(
+    source: Store, target: Store, options: CopyOptions, entities: Sequence[Entity]
+) -> CopyJob | None:
+    """Return the job that a copy would continue, ``None`` if there is none."""
+    return target.ledger.find(present_job_id(source, target, options, entities))
 
 
 def known_job(target: Store, name: str) -> CopyJob:
@@ -224,28 +238,42 @@ class Copy:
     def _acquire_job(self, entities: Sequence[Entity], as_of: datetime, worker: str) -> tuple[CopyJob, Lease]:
         """Return the job with its lease."""
         # A process that was killed may have left a transaction behind that holds the job.
-        job = self._conflict_retry.run("Starting the job", partial(self._job, entities, as_of, begin=False))
+        job = self._conflict_retry.run("Starting the job", partial(self._job, entities, as_of))
         take = partial(acquire, self._ledger, job.id, worker, self._options.lease)
         lease = self._conflict_retry.run("Taking the job", take)
-        job = self._job(entities, as_of, begin=True)
+        job = self._begun(lease, entities, as_of)
         # Requests to an earlier run end with it: the command line says what counts now.
         rate = None if self._options.max_rate is None else min(int(self._options.max_rate), HIGHEST_RATE)
         return (job if job.max_rate == rate else self._ledger.set_rate(job.id, rate)), lease
 
-    def _job(self, entities: Sequence[Entity], as_of: datetime, *, begin: bool) -> CopyJob:
-        """Return the job, or create it; a job that an earlier version began keeps its id.
-
-        A complete job begins again only on request, which needs its lease: the ranges of the last generation
-        are forgotten, and the holder of the lease may still report on them.
-        """
+    def _job(self, entities: Sequence[Entity], as_of: datetime) -> CopyJob:
+        """Return the job, or create it; a job that an earlier version began keeps its id."""
         found = present_job_id(self._source, self._target, self._options, entities)
         # A retry of the quarantine continues a job, even a complete one.
         if self._options.retry_quarantine:
             return known_job(self._target, found)
+        return self._ledger.find(found) or self._ledger.start(found, self._settings(entities, None), as_of)
+
+    def _begun(self, lease: Lease, entities: Sequence[Entity], as_of: datetime) -> CopyJob:
+        """Return the job that is held, under the present rules.
+
+        A complete job begins again only on request, which needs its lease: the ranges of the last generation
+        are forgotten, and the holder of the lease may still report on them. So does one whose rows have other
+        keys now, because its ranges are cut by the former ones.
+        """
+        job = known_job(self._target, lease.job_id)
+        settings = self._settings(entities, job.settings)
+        before = applied_rules(job.settings)[-1]
+        again = keys_differ(before, self._options.rules, entities)
+        if again or (job.state is JobState.COMPLETE and not self._options.retry_quarantine):
+            return self._ledger.start(job.id, settings, as_of, again=again)
+        if settings != job.settings:
+            self._ledger.describe(lease, settings)
+        return known_job(self._target, lease.job_id)
+
+    def _settings(self, entities: Sequence[Entity], before: Mapping[str, str] | None) -> Mapping[str, str]:
         settings = job_settings(self._options, self._source, self._target, entities)
-        settings = with_notes(settings, self._source.bulk, self._target.bulk, self._options.rules)
-        stored = None if begin else self._ledger.find(found)
-        return stored or self._ledger.start(found, settings, as_of)
+        return with_notes(settings, self._source.bulk, self._target.bulk, self._options.rules, before)
 
     def _context(
         self, job: CopyJob, worker: str, entities: Sequence[Entity], keeper: LeaseKeeper
@@ -266,6 +294,7 @@ class Copy:
         )
         return CopyContext(
             source=self._rows,
+            earlier=EarlierForms(self._source.bulk, job.settings, self._options.rules),
             target=self._target.bulk,
             ledger=self._ledger,
             queue=queue,

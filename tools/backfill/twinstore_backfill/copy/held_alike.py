@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import BulkPort, BulkView, ImportOutcome, Record
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
+    from twinstore.catalog.row import Row
     from twinstore_backfill.rules.model import DropRule, JobRules
 
 # Rows of the source in memory. Each may be as large as a document may be; a file is read once for each group.
@@ -73,10 +74,10 @@ class EqualRows:
         )
 
 
-def content_of(record: Record) -> bytes:
-    """Return the content that a scan of the target would show for a record once it is written."""
-    model = record.model
-    return json_text.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(record.storage)})
+def content_of(row: Record | Row) -> bytes:
+    """Return the content that a scan of the target would show for a row once it is written."""
+    model = row.model
+    return json_text.dumps_sorted({"doc": model.wire() if model else None, "storage": dict(row.storage)})
 
 
 def settle_conflicts(

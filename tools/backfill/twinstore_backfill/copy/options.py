@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -14,6 +15,7 @@ from twinstore.bulk.port import OnConflict
 from twinstore.errors import ValidationError
 from twinstore.models import json_text
 from twinstore_backfill.rules.model import NO_RULES, DropRule, JobRules
+from twinstore_backfill.rules.stored import rules_of
 from twinstore_backfill.subset import EVERYTHING, Subset
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ LARGEST_RANGE: Final = 1_000_000
 # One more than a range has by default, which saves a round trip to ask for another batch.
 PACKED_ROWS: Final = 5001
 DEFAULT_OUT: Final = Path("backfill")
+# The setting of a job with the rules that it has had. They are read with the job, before each range.
+APPLIED: Final = "applied_rules"
+MOST_APPLIED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,8 @@ class CopyOptions:
         ):
             if limit is not None and limit < 0:
                 raise ValidationError(f"{name} should be 0 or more, not {limit}.")
+        if self.retry_quarantine and not self.execute:
+            raise ValidationError("A retry of the quarantine has no dry run; give execute as well.")
         if self.range_size > LARGEST_RANGE:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
 
@@ -151,13 +158,34 @@ def _settings(
 
 
 def with_notes(
-    settings: Mapping[str, str], source: BulkPort, target: BulkPort, rules: JobRules
+    settings: Mapping[str, str],
+    source: BulkPort,
+    target: BulkPort,
+    rules: JobRules,
+    before: Mapping[str, str] | None,
 ) -> Mapping[str, str]:
-    """Return the settings of a job with what people call its stores, and its rules; neither makes its id."""
+    """Return the settings of a job with what people call its stores, and its rules; neither makes its id.
+
+    ``before`` are the settings that it had, ``None`` for a new one.
+    """
     notes = {"source_place": source.place, "target_place": target.place}
     if rules:
         notes["rules"] = json_text.dumps([f"{rule.kind.value} {rule.text}" for rule in rules]).decode()
+    present = json.loads(json_text.dumps(rules.documents()))
+    earlier = [] if before is None else json.loads(before.get(APPLIED, "[[]]"))
+    if any(applied := [*(item for item in earlier if item != present), present]):
+        notes[APPLIED] = json_text.dumps(applied[-MOST_APPLIED:]).decode()
     return {**settings, **notes}
+
+
+def applied_rules(settings: Mapping[str, str]) -> Sequence[JobRules]:
+    """Return the rules under which a job has copied, the last ones last."""
+    return [rules_of(item) for item in json.loads(settings.get(APPLIED, "[[]]"))]
+
+
+def shown_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a job without the texts of its rules, which may be those of stored values."""
+    return {name: value for name, value in settings.items() if name != APPLIED}
 
 
 def job_id(settings: Mapping[str, str]) -> str:

@@ -22,9 +22,11 @@ from typing_extensions import override
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.copy.control import Control, Limits, RateLimiter
+from twinstore_backfill.copy.earlier import EarlierForms
 from twinstore_backfill.copy.lease import ConflictRetry, worker_id
 from twinstore_backfill.copy.ranges import RangeQueue
 from twinstore_backfill.copy.reader import SourceRows
+from twinstore_backfill.copy.rules import backward_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.process.children import begin_child, block_signals
 from twinstore_backfill.process.memory import cache_batch_memory, tuned_gc
@@ -370,7 +372,9 @@ def run_helper(connection: Connection, assignment: Assignment) -> None:
 
 def copy_as_helper(source: Store, target: Store, assignment: Assignment, parent: ParentConnection) -> Ended:
     """Copy ranges; return the final message."""
-    options, ledger, stop, worker = assignment.options, target.ledger, StopSwitch(), worker_id()
+    options, stop, worker = assignment.options, StopSwitch(), worker_id()
+    target = target.changed(backward_changes(options.rules, source.bulk.entities()))
+    ledger = target.ledger
     job = ledger.find(assignment.job_id)
     if job is None:
         raise LookupError(assignment.job_id)
@@ -393,6 +397,7 @@ def copy_as_helper(source: Store, target: Store, assignment: Assignment, parent:
     )
     context = CopyContext(
         source=SourceRows(source.bulk, options),
+        earlier=EarlierForms(source.bulk, job.settings, options.rules),
         target=target.bulk,
         ledger=ledger,
         queue=queue,

@@ -52,7 +52,9 @@ class SourceRows:
     """
 
     def __init__(self, port: BulkPort, options: CopyOptions) -> None:
-        self.rules = options.rules
+        self.rules = options.rules.of_source
+        # Of the whole job, also if its rules apply to what is written.
+        self.under = options.rules.under
         changes = copier_changes(self.rules, port.entities())
         self.port = port.with_changes(changes)
         self.subset = options.subset
@@ -214,7 +216,11 @@ class RangeReader:
                 unwanted.append(position)
         self._follow(batch, len(batch) - 1)
         wanted = batch.without(examined.due, unwanted)
-        ignored = wanted.ignored(examined.read - examined.expired)
+        changed = wanted.rules()
+        for rules in changed.values():
+            self._rules.add(rules)
+        dropped = {number for number, rules in changed.items() if self._rules.drops(rules)}
+        ignored = wanted.ignored(examined.read - examined.expired, dropped)
         self._ignored += ignored
         self._rules.add_dropped(ignored.total())
         return wanted

@@ -14,6 +14,8 @@ from pydantic import ConfigDict
 from twinstore.ledger import RangeTally
 from twinstore.ledger.ledger import MAX_DEATHS
 from twinstore.models.json_text import format_timestamp
+from twinstore_backfill.accepted import Accepted
+from twinstore_backfill.copy.options import shown_settings
 from twinstore_backfill.copy.rules.tallies import counted_rules
 from twinstore_backfill.outcome import Exit, tool_identity
 from twinstore_backfill.process.files import json_text, write_atomic
@@ -21,6 +23,7 @@ from twinstore_backfill.report.fast_path import FastPathReport
 from twinstore_backfill.report.model import (
     CauseReport,
     Equivalence,
+    ExceptionReport,
     Frozen,
     LeftOut,
     ReportKey,
@@ -304,6 +307,7 @@ class CopyReport(Frozen):
         source_changes: entities of the source that changed meanwhile.
         left_out: entities that are not copied.
         causes: why documents were not copied, counted over all of them, the most frequent first.
+        exceptions: what the job accepts of the quarantined documents.
         failed_ranges, quarantine: what was not copied.
         conflicts: rows that the target has with other content.
         extra: rows that only the target has; absent without ``--delete-extra`` or if not ``complete``.
@@ -335,6 +339,7 @@ class CopyReport(Frozen):
     source_changes: tuple[SourceChange, ...] = ()
     left_out: tuple[LeftOut, ...]
     causes: tuple[CauseReport, ...] = ()
+    exceptions: tuple[ExceptionReport, ...] = ()
     failed_ranges: FailedRangeList
     quarantine: QuarantineList
     conflicts: ConflictList
@@ -480,14 +485,21 @@ class CopyResult:
     rules: JobRules = NO_RULES
 
     @property
+    def accepted(self) -> Accepted:
+        """What the job accepts of the quarantined rows."""
+        return Accepted.of_causes(self.rules, self.causes)
+
+    @property
     def exit(self) -> Exit:
-        """The exit code: failed ranges weigh more than conflicts, and those more than quarantine."""
+        """The exit code: failed ranges weigh more than conflicts, and those more than open quarantine."""
         totals = self.totals.all()
         if self.failed.count:
             return Exit.FAILED
         if totals["conflicts"]:
             return Exit.DIFFERENT
-        if totals["quarantined"]:
+        # One that was stopped may find more of an accepted cause.
+        approved = sum(item.rows for item in self.accepted.reports()) if self.complete else 0
+        if totals["quarantined"] > approved:
             return Exit.INCONCLUSIVE
         return Exit.OK if self.complete else Exit.FAILED
 
@@ -521,7 +533,7 @@ def copy_report(result: CopyResult) -> CopyReport:
         "envelope": _envelope(result),
         "tool": tool_identity(),
         "title": result.title,
-        "settings": dict(result.settings),
+        "settings": shown_settings(result.settings),
         "source": result.source.described(),
         "target": result.target.described(),
         "warnings": list(result.warnings),
@@ -542,7 +554,8 @@ def copy_report(result: CopyResult) -> CopyReport:
         "rules": counted_rules(result.rules, result.totals.rules),
         "source_changes": list(result.source_changes),
         "left_out": list(result.left_out),
-        "causes": [item.model_dump() for item in result.causes],
+        "causes": [result.accepted.approved(item).model_dump() for item in result.causes],
+        "exceptions": [item.model_dump() for item in result.accepted.reports()],
         "failed_ranges": {"count": result.failed.count, "shown": result.failed.shown},
         "quarantine": {"count": totals["quarantined"], "shown": _first(result.quarantine)},
         "conflicts": {"count": totals["conflicts"], "shown": _first(result.conflicts)},

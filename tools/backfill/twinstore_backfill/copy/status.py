@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinstore.ledger import RangeState
 from twinstore.models import json_text
+from twinstore_backfill.copy.options import shown_settings
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.report import FailedRanges, Totals
 from twinstore_backfill.outcome import UnknownJobError
@@ -38,12 +39,12 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
             f"Job {only!r} does not exist in {target.bulk.place}; leave out --job to see every job."
         )
     if ledger is None:
-        return {"target": target.described(), "jobs": []}
+        return {"target": target.described(), "ledger": False, "jobs": []}
     if out is not None and jobs:
         export_lines(ledger, jobs[0], out)
     # That of the server, which is also the one that lets a lease expire.
     now = target.bulk.now()
-    return {"target": target.described(), "jobs": [_job(ledger, job, now) for job in jobs]}
+    return {"target": target.described(), "ledger": True, "jobs": [_job(ledger, job, now) for job in jobs]}
 
 
 def latest_job(target: Store, only: str | None) -> CopyJob:
@@ -112,7 +113,7 @@ def job_document(job: CopyJob, lease: Lease | None, counts: RangeCounts, now: da
         "generation": job.generation,
         "started_at": json_text.format_timestamp(job.started_at),
         "as_of": json_text.format_timestamp(job.as_of),
-        "settings": dict(job.settings),
+        "settings": shown_settings(job.settings),
         "stopped": (job.stop_reason or "") if job.stop and not job.paused else None,
         "paused": job.paused,
         "max_rate": job.max_rate,

@@ -7,6 +7,7 @@ the job continues with the other ranges.
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,11 +26,13 @@ from twinstore.errors import (
     UnsupportedCapabilityError,
 )
 from twinstore.fast.records import AcceptsPacked
+from twinstore_backfill.copy.earlier import EarlierFormsError
 from twinstore_backfill.copy.held_alike import settle_conflicts
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.report import outcomes_of
 from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.rules.functions import UnrepeatableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.ledger import Claim, Ledger, RangeTally
     from twinstore_backfill.copy.control import Limits, RateLimiter
+    from twinstore_backfill.copy.earlier import EarlierForms
     from twinstore_backfill.copy.lease import ConflictRetry
     from twinstore_backfill.copy.ranges import RangeQueue
     from twinstore_backfill.copy.reader import SourceRows
@@ -52,6 +56,7 @@ FATAL_ERRORS: Final = (
     MigrationError,
     StopRequestedError,
     UnavailableError,
+    UnrepeatableError,
     UnsupportedCapabilityError,
 )
 
@@ -97,6 +102,7 @@ class CopyContext:
     """
 
     source: SourceRows
+    earlier: EarlierForms
     target: BulkPort
     ledger: Ledger
     queue: RangeQueue
@@ -188,10 +194,27 @@ def _process(context: CopyContext, claim: Claim) -> None:
 def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
     """Copy a claimed range; its rows, its lines and its entry in the ledger are committed together.
 
+    Rows that are as earlier rules stored them are replaced before, each in a step that can be repeated.
+
     Raises:
         ConcurrencyError: another writer was faster; nothing of the range is live.
         LeaseLostError: another worker has taken the range over; nothing of it was written here.
         StopRequestedError: a stop was requested; nothing of the range is live.
+    """
+    try:
+        return _copied(context, claim)
+    except EarlierFormsError as found:
+        keys = found.keys
+    entity = context.entities[claim.entity]
+    replaced = context.earlier.find(context.target, entity, keys, replacing=True)
+    return _copied(context, claim, Counter(replaced.values()))
+
+
+def _copied(context: CopyContext, claim: Claim, replaced: Counter[str] | None = None) -> CopiedRange:
+    """Copy a range after this many rows of it were replaced; ``None`` before that was tried.
+
+    Raises:
+        EarlierFormsError: it has to be tried.
     """
     entity, ledger = context.entities[claim.entity], context.ledger
     check = partial(ledger.hold, claim=claim)
@@ -222,12 +245,21 @@ def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:
             report_rows(len(batch))
             # Or it would stay in memory while the next is read.
             del batch
+        if replaced is None:
+            context.earlier.require_none(entity, writer.conflicts())
         # Before the transaction of the range is open, as far as conflicts are known: servers bound its time.
         alike = rows.kinds_alike(view, context.target, entity, writer.conflicts())
         # Flushed first: only what the server has answered is known to be written, refused or in conflict.
         outcome = writer.flush()
+        if replaced is None:
+            context.earlier.require_none(entity, outcome.conflicts)
+        elif replaced:
+            # The writer has found them as they should be.
+            unchanged = Counter(outcome.unchanged)
+            written = Counter(outcome.written) + (replaced & unchanged)
+            outcome = replace(outcome, written=written, unchanged=unchanged - replaced)
         alike = rows.kinds_alike(view, context.target, entity, outcome.conflicts, alike)
-        tally = replace(reader.tally(*settle_conflicts(outcome, alike)), under=rows.rules.under(entity))
+        tally = replace(reader.tally(*settle_conflicts(outcome, alike)), under=rows.under(entity))
         # In the transaction of the rows: after a crash either both are there or neither is.
         ledger.store_lines(writer.access, claim, lines.quarantined(), lines.conflicts(), more=lines.stored)
         # Last of the writes: it locks the row of the range, for which others should wait no longer than a

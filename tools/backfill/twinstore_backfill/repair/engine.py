@@ -30,7 +30,7 @@ from twinstore_backfill.outcome import Exit
 from twinstore_backfill.report.model import Frozen, ParityReport, parse_report
 from twinstore_backfill.report.writing import DIFFERENCES
 from twinstore_backfill.retention import expiry_test, resolve_as_of
-from twinstore_backfill.rules import check_job
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import NO_RULES, JobRules
 from twinstore_backfill.stores import prepare_target, refuse_same_store, select_entities
 from twinstore_backfill.verify.engine import run_verify
@@ -163,7 +163,7 @@ def run_repair(  # noqa: PLR0917  # both sides, the request, and the receivers o
     """
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_job(options.rules, source.bulk.entities())
+    rules = job_rules(options.rules, source)
     check_ignored_fields(options.ignored_fields, source.bulk.entities())
     with reported_rows(differences, source, target) as rows:
         names = [entity.name for entity in entities]
@@ -180,7 +180,7 @@ def run_repair(  # noqa: PLR0917  # both sides, the request, and the receivers o
             return report
         prepare_target(target)
         as_of = resolve_as_of(source.bulk, options.as_of)
-        done = Repair(source, target, as_of, stop, options.rules).run(entities, rows, remove=delete_extra)
+        done = Repair(source, target, as_of, stop, rules).run(entities, rows, remove=delete_extra)
         recheck = run_verify(source, target, replace(options, only=rows), progress, stop, write)
     counts = {word: dict(sorted(found.items())) for word, found in done.counts().items()}
     return report.model_copy(update={"repaired": counts, "reasons": tuple(done.reasons), "recheck": recheck})
@@ -334,7 +334,8 @@ def remove_extra(  # noqa: PLR0917  # both sides, the request, and the receivers
         found, keyless = dict(sorted(named.to_remove.items())), named.keyless.total()
         if not options.execute or not found:
             return ExtraRows(found, {}, keyless, None)
-        done = Repair(source, target, as_of, stop).run(entities, named, remove=True)
+        rules = job_rules(options.rules, source)
+        done = Repair(source, target, as_of, stop, rules).run(entities, named, remove=True)
         report = run_verify(source, target, replace(verify_options, only=named), progress, stop)
     removed = dict(sorted(done.removed.items()))
     return ExtraRows(found, removed, keyless, report, tuple(done.reasons))

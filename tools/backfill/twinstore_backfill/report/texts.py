@@ -34,6 +34,7 @@ NO_ROW: Final = "the list of differences names no row to compare"
 WRONG: Final = ("missing", "extra", "different", "stale", "undecodable")
 UNPROVED: Final = ("quarantined", "unproved")
 NAMED_ENTITIES: Final = 4
+FUNCTION: Final = "function"
 SPEED_CHECK: Final = "B1"
 # Among equivalences: documents that differ in nothing else.
 IGNORED_FIELD: Final = "ignored_field"
@@ -91,7 +92,24 @@ def xml_text(text: str) -> str:
 
 def headline(report: ParityReport) -> str:
     """Return the first sentence of a report."""
-    return " ".join(filter(None, (_verdict_sentence(report), exceptions_text(report), expired_text(report))))
+    texts = (_verdict_sentence(report), functions_text(report), exceptions_text(report), expired_text(report))
+    return " ".join(filter(None, texts))
+
+
+def functions_text(report: ParityReport) -> str:
+    """Say what code of the module changed that no verification checks; an empty text if there is none."""
+    found = [
+        f"{clipped(item.path)}: {number_of(item.rows or 0, 'document')} "
+        f"({clipped(item.reason, LONGEST_SENTENCE)})"
+        for item in report.rules
+        if item.kind == FUNCTION
+    ]
+    if not found:
+        return ""
+    return (
+        "A copy and this verification called the same functions of the module, so their faults are not "
+        f"found. They changed {'; '.join(found)}."
+    )
 
 
 def exceptions_text(report: ParityReport) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, takewhile
+from itertools import combinations, product, takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from twinstore.errors import ValidationError
@@ -30,6 +32,7 @@ from twinstore_backfill.rules.model import (
     ReplaceRule,
     Rule,
     RuleKind,
+    path_text,
 )
 from twinstore_backfill.rules.paths import PathError, parse_path
 from twinstore_backfill.rules.reading import nearest
@@ -53,6 +56,9 @@ MONTHS: Final = frozenset("mbB")
 # Of each a format has one.
 ALTERNATIVES: Final = (MONTHS, frozenset("HI"), frozenset("aA"), frozenset("dj"))
 EPOCHS: Final = ("epoch-seconds", "epoch-milliseconds", "epoch-microseconds")
+# In stores these are no texts.
+NO_WORDS: Final = frozenset({Kind.INSTANT, Kind.UUID, Kind.DECIMAL, Kind.OBJECT_ID, Kind.BYTES})
+NO_TEXT: Final = re.compile("true|false|-?[0-9]+")
 DIRECTIVE: Final = re.compile(r"%(.?)", re.DOTALL)
 # By kind of rule what the field may hold that gets its result.
 RESULTS: Final[Mapping[RuleKind, frozenset[Kind]]] = {
@@ -90,8 +96,29 @@ def check_rules(rules: JobRules, entities: Iterable[Entity]) -> None:
     check = RuleCheck(rules, tuple(entities))
     for rule in rules:
         check.check(rule)
-    for one, other in combinations(rules, 2):
+    for one, other in _pairs(rules):
         check.check_pair(one, other)
+
+
+def _pairs(rules: JobRules) -> Iterator[tuple[Rule, Rule]]:
+    """Yield the pairs of one kind that may overlap: few of the million that a thousand rules have."""
+    kinds = defaultdict[RuleKind, list[Rule]](list)
+    paths = defaultdict[tuple[RuleKind, tuple[str, ...]], list[Rule]](list)
+    for rule in rules:
+        kinds[rule.kind].append(rule)
+        for path in _decided(rule):
+            paths[rule.kind, path].append(rule)
+    for (kind, path), same in paths.items():
+        yield from combinations(same, 2) if ANY not in path else product(same, kinds[kind])
+
+
+def _decided(rule: Rule) -> Sequence[tuple[str, ...]]:
+    """Return the paths of which a rule decides alone; those of two that replace texts may be one."""
+    if isinstance(rule, ReplaceRule):
+        return ()
+    if isinstance(rule, KeyRule):
+        return ((),)
+    return (rule.path, ("to", *rule.to)) if isinstance(rule, RenameRule) else (rule.path,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +147,8 @@ class RuleCheck:
             self._check_filled(rule, scope)
         else:
             self._check_changed(rule, scope)
+        if self.rules.reverse:
+            self._check_backwards(rule, scope)
 
     def check_pair(self, one: Rule, other: Rule) -> None:
         """Refuse two rules that would both decide about one value.
@@ -127,7 +156,8 @@ class RuleCheck:
         Raises:
             ValidationError: they do.
         """
-        if type(one) is type(other) and _share_entity(one, other) and _overlap(one, other):
+        one, other = sorted((one, other), key=attrgetter("number"))
+        if one is not other and _share_entity(one, other) and _overlap(one, other):
             self._refuse(other, f"it overlaps {self._name(one)}.")
 
     def _name(self, rule: Rule) -> str:
@@ -163,7 +193,38 @@ class RuleCheck:
                     f"{path[0]!r} is part of the key of {entity.name}, which only [[key]] or [[id]] changes.",
                 )
 
+    def _check_backwards(self, rule: Rule, scope: Sequence[Entity]) -> None:
+        """Refuse a rule that a job with ``reverse`` cannot undo."""
+        problem = None
+        if isinstance(rule, RenameRule):
+            problem = self._irreversible_rename(rule, scope)
+        elif isinstance(rule, MapRule):
+            problem = _irreversible_map(
+                rule, map(_innermost, self._values(rule, scope, self._value_of_source))
+            )
+        elif isinstance(rule, IdRule):
+            if any(rule.path[0] in {*entity.key, ID} for entity in scope):
+                problem = "rows that came later have keys of which no ObjectId is made"
+        elif not isinstance(rule, AcceptRule):
+            problem = "only rename, id, map and accept can"
+        if problem is None and not isinstance(rule, AcceptRule) and any(item.release for item in scope):
+            problem = "a copy writes its rows, which processes hold, in the form of the model"
+        if problem is not None:
+            self._refuse(rule, f"reverse = true cannot undo it: {problem}.")
+
+    def _irreversible_rename(self, rule: RenameRule, scope: Sequence[Entity]) -> str | None:
+        if rule.keep:
+            return "keep leaves two values"
+        try:
+            for entity in scope if rule.path[:-1] else ():
+                _value_of_model(entity, rule.path[:-1])
+        except UnknownPlaceError:
+            return f"{path_text(rule.path[:-1])} would be left, empty; rename that"
+        return None
+
     def _check_drop(self, rule: DropRule, scope: Sequence[Entity]) -> None:
+        if ANY in rule.path:
+            self._refuse(rule, "name the property to drop; * would take those of the model too.")
         if rule.entity == ANY and len(rule.path) > 1:
             self._refuse(
                 rule,
@@ -201,6 +262,8 @@ class RuleCheck:
             self._refuse(
                 rule, f"the key of {rule.entity} is not in _id, so another field cannot take its place."
             )
+        if others := {*rule.path} & scope[0].shapes.keys() - {*scope[0].key}:
+            self._refuse(rule, f"{others.pop()!r} is another field of the model, which would lose its value.")
 
     def _check_filled(self, rule: DefaultRule | DeriveRule, scope: Sequence[Entity]) -> None:
         """Check a rule that names a field of the model."""
@@ -364,6 +427,21 @@ class RuleCheck:
             self._refuse(rule, f"no rule of the job has the path {text}{nearest(text, known)}")
 
 
+def _irreversible_map(rule: MapRule, held: Iterable[ValueShape | None]) -> str | None:
+    words = {new if isinstance(new, str) else json.dumps(new) for new in rule.values.values()}
+    problems = {
+        "absent removes words": bool(rule.absent),
+        "two words become one": len(words) < len(rule.values),
+        "a word is both old and new": not words.isdisjoint(rule.values),
+        "a fraction is no word": any(isinstance(new, float) for new in rule.values.values()),
+        "the field holds no words": any(value is not None and value.kind in NO_WORDS for value in held),
+        "true, false and digits may have been stored as a text or not": any(
+            map(NO_TEXT.fullmatch, rule.values)
+        ),
+    }
+    return next((problem for problem, is_one in problems.items() if is_one), None)
+
+
 def _share_entity(one: Rule, other: Rule) -> bool:
     return one.entity == other.entity or ANY in {one.entity, other.entity}
 
@@ -381,8 +459,6 @@ def _leads_into(path: Path, around: Path) -> bool:
 
 def _overlap(one: Rule, other: Rule) -> bool:
     """Whether two rules of one kind, for one entity, would decide about one value."""
-    if isinstance(one, ReplaceRule):
-        return False
     if isinstance(one, KeyRule):
         return True
     if isinstance(one, AcceptRule) and isinstance(other, AcceptRule) and one.what != other.what:

@@ -80,6 +80,7 @@ CAUSES: Final = (
     ("orphan", "", "The parent of the row does not exist."),
     ("map_names", "", "Names of a map become one, so that a value would be lost."),
     ("broken", "", "The document cannot be decoded."),
+    ("function", "", "The function of the module refuses the row."),
     ("target", "", "The target refuses the row for another reason, such as its size."),
 )
 ACCEPTABLE: Final[tuple[Acceptable, ...]] = (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
 
 if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ANY",
     "NO_RULES",
+    "REFUSED",
     "AcceptRule",
     "DateRule",
     "DefaultRule",
     "DeriveRule",
     "DropRule",
+    "FunctionRule",
     "IdRule",
     "JobRules",
     "KeyRule",
@@ -37,6 +40,8 @@ __all__ = [
 
 ANY: Final = "*"
 """In the place of an entity: all of them. In the place of a name: every name of a map."""
+REFUSED: Final = "the function of the module "
+"""How the reason begins for which the function of a module leaves a document out."""
 BARE: Final = re.compile(r"[\w$-]+")
 R = TypeVar("R", bound="Rule")
 
@@ -44,6 +49,7 @@ R = TypeVar("R", bound="Rule")
 class RuleKind(StrEnum):
     """The kinds of rules, in the order in which they apply to a document."""
 
+    FUNCTION = "function"
     REPLACE = "replace"
     TRIM = "trim"
     MAP = "map"
@@ -89,6 +95,22 @@ class Rule:
         said = {item.name: plain(getattr(self, item.name)) for item in fields(self)}
         own = {name: value for name, value in said.items() if name not in left_out}
         return {"kind": self.kind.value, "path": self.text, **own}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionRule(Rule):
+    """Calls the function that a module has for an entity; no job file has such a rule, and it has no path.
+
+    Attributes:
+        module: the module.
+        sha256: the SHA-256 of the file that defines the function.
+        kept: the stored names that it may not change.
+    """
+
+    kind: ClassVar = RuleKind.FUNCTION
+    module: str
+    sha256: str
+    kept: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,10 +231,20 @@ class JobRules:
     Attributes:
         rules: the rules.
         file: the name of the file, for messages.
+        reverse: whether the job is used backwards: a copy writes what the rules are made to read.
     """
 
     rules: tuple[Rule, ...] = ()
     file: str = ""
+    reverse: bool = False
+    _kinds: Mapping[RuleKind, Sequence[Rule]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Sort the rules by kind, because a job may have a thousand."""
+        kinds = defaultdict[RuleKind, list[Rule]](list)
+        for rule in self.rules:
+            kinds[rule.kind].append(rule)
+        object.__setattr__(self, "_kinds", dict(kinds))
 
     def __bool__(self) -> bool:
         return bool(self.rules)
@@ -227,11 +259,11 @@ class JobRules:
         that its documents have for themselves.
         """
         name = entity if isinstance(entity, str) else entity.name
+        known = self.rules if kind is Rule else self._kinds.get(kind.kind, ())
         return [
             rule
-            for rule in self.rules
-            if isinstance(rule, kind)
-            and rule.entity in {name, ANY}
+            for rule in cast("Sequence[R]", known)
+            if rule.entity in {name, ANY}
             and not (isinstance(rule, DropRule) and not isinstance(entity, str) and keeps(entity, rule))
         ]
 
@@ -252,9 +284,18 @@ class JobRules:
         return frozenset(rule.path[0] for rule in tops if rule.reason or not with_reason)
 
     @property
+    def of_source(self) -> JobRules:
+        """The rules that apply to what a copy reads."""
+        return replace(self, rules=tuple(self.accepted)) if self.reverse else self
+
+    @property
     def accepted(self) -> Sequence[AcceptRule]:
         """The acceptances."""
         return [rule for rule in self.rules if isinstance(rule, AcceptRule)]
+
+    def documents(self) -> Sequence[Mapping[str, object]]:
+        """Return what the rules that change documents say, of which ``rules.stored`` makes them again."""
+        return [rule.document() for rule in self.rules if not isinstance(rule, AcceptRule)]
 
     def digest(self, entity: Entity) -> str:
         """Return 16 digits that are the same for the same changes of an entity; empty without any.

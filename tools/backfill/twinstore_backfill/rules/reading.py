@@ -35,9 +35,7 @@ __all__ = ["is_rule_table", "nearest", "read_rules", "with_options"]
 
 log = getLogger(__name__)
 OPTION: Final = f"--{IGNORE_UNKNOWN}"
-KINDS: Final[Mapping[str, RuleKind]] = {kind.value: kind for kind in RuleKind} | {
-    IGNORE_UNKNOWN: RuleKind.DROP
-}
+KINDS: Final[Mapping[str, RuleKind]] = {kind.value: kind for kind in FORMS} | {IGNORE_UNKNOWN: RuleKind.DROP}
 # A header begins a line that is no part of a string; a comment may hold one quote.
 HEADER: Final = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}'
@@ -48,6 +46,7 @@ HEADER: Final = re.compile(
     r"|^[ \t]*\[\[[ \t]*(?P<name>[\w-]+)[ \t]*\]\]",
     re.MULTILINE | re.DOTALL,
 )
+LARGEST_POWER: Final = 400
 Table = Mapping[str, object]
 
 
@@ -138,7 +137,7 @@ def with_options(rules: JobRules, texts: Iterable[str]) -> JobRules:
     drops = {rule.text: rule for rule in map(_drop, texts) if rule.text not in known}
     first = len(rules.rules) + 1
     added = (replace(drops[text], number=number) for number, text in enumerate(sorted(drops), first))
-    return JobRules((*rules, *added), rules.file)
+    return replace(rules, rules=(*rules, *added))
 
 
 def _drop(text: str) -> DropRule:
@@ -236,6 +235,9 @@ class RuleTable:
             raise self._error("needs values or absent.")
         if isinstance(rule, MapRule) and (both := sorted(rule.values.keys() & set(rule.absent))):
             raise self._error(f"has {both[0]!r} in values and in absent.")
+        words = list(rule.values.values()) if isinstance(rule, MapRule) else []
+        if has_nul([*words, getattr(rule, "value", None), getattr(rule, "by", None)]):
+            raise self._error("gives a text with U+0000, which PostgreSQL cannot hold.")
         if isinstance(rule, DateRule) and not rule.formats:
             raise self._error("needs at least one format.")
         if isinstance(rule, AcceptRule):
@@ -256,6 +258,13 @@ class RuleTable:
         if (rule.most is not None) is not (wants is Group.QUARANTINE):
             needs = "needs most, the largest number of rows" if rule.most is None else "takes no most"
             raise self._error(f"of {rule.what} {needs}.")
+
+
+def has_nul(value: object) -> bool:
+    """Whether a text in a value of a rule has the character U+0000."""
+    if isinstance(value, dict):
+        return has_nul([*value, *value.values()])
+    return any(map(has_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
 
 
 def _text(value: object) -> str:
@@ -319,11 +328,13 @@ def _factor(value: object) -> Decimal:
         raise FormError
     try:
         factor = Decimal(str(value))
-        is_power = factor.normalize().as_tuple()[:2] == (0, (1,))
-        is_whole = factor == factor.to_integral_value()
     except InvalidOperation:
         raise FormError from None
-    if not factor or not (is_power or is_whole):
+    # A larger one gives no number that a store holds.
+    if not factor or not factor.is_finite() or abs(factor.adjusted()) > LARGEST_POWER:
+        raise FormError
+    is_power = factor.normalize().as_tuple()[:2] == (0, (1,))
+    if not is_power and factor != factor.to_integral_value():
         raise FormError
     return factor
 

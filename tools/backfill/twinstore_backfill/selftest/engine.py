@@ -37,7 +37,7 @@ from twinstore_backfill.outcome import InterruptedRunError, PreflightError
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.report.writing import DIFFERENCES, reports_in
-from twinstore_backfill.rules import check_job
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import NO_RULES, AcceptRule, JobRules
 from twinstore_backfill.selftest.corruptions import ADDING, Corruption, EntityContext, Kind
 from twinstore_backfill.selftest.rows import sample_source, variant_rows
@@ -452,9 +452,9 @@ def run_selftest(  # noqa: PLR0917  # the three stores, the request, and the rec
     started = monotonic()
     try:
         select_entities(source.bulk, options.entities)
-        check_job(options.rules, source.bulk.entities())
+        rules = job_rules(options.rules, source)
         # As a verification sees them, which is what it is about.
-        changed = source.changed(verifier_changes(options.rules, source.bulk.entities()))
+        changed = source.changed(verifier_changes(rules, source.bulk.entities()))
         samples = sample_source(preflight(lambda: changed.bulk), options.sample, options.seed)
         if not any(sample.records for sample in samples.values()):
             raise PreflightError(

@@ -17,7 +17,7 @@ from twinstore.plugins.entry_points import did_you_mean
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.report.model import ApprovalReport, Check, IgnoredReport, RuleReport, SubsetReport
 from twinstore_backfill.report.texts import NO_ROW, clipped, is_only_slow, number_of
-from twinstore_backfill.rules.model import ANY, AcceptRule, DropRule, path_text
+from twinstore_backfill.rules.model import ANY, AcceptRule, DropRule, FunctionRule, path_text
 from twinstore_backfill.verify.findings import UNREADABLE_TARGET, FindingKind
 
 if TYPE_CHECKING:
@@ -522,7 +522,7 @@ def rule_reports(
             rows=rows.get(rule.number, 0) if rule.entity in {ANY, *changed} and changed else None,
         )
         for rule in rules
-        if not isinstance(rule, AcceptRule) and rule.line
+        if isinstance(rule, FunctionRule) or (rule.line and not isinstance(rule, AcceptRule))
     )
 
 

@@ -26,6 +26,7 @@ from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore_backfill.connection_budget import readers_at_once
 from twinstore_backfill.process.memory import cache_small_batch_memory, release_cached_memory
+from twinstore_backfill.rules.model import DropRule
 from twinstore_backfill.verify.expected import IGNORED, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
@@ -53,6 +54,8 @@ def no_digests_reason(context: VerifyContext, entity: Entity) -> str | None:
         return f"its rows are {entity.copy_policy.value}"
     if entity.local_keys:
         return "each side keeps some of its rows to itself"
+    if context.moves_tenants(entity):
+        return "rules decide whose rows they are"
     if entity.derived_key is not None:
         return "its key is computed from the content of a row"
     for name, side in (("source", context.source), ("target", context.target)):
@@ -103,12 +106,17 @@ class Reading:
     """The digests of one entity, or of one tenant of it, while they are read."""
 
     def __init__(
-        self, stop: StopSwitch, on_progress: Callable[[int], None], read_ahead: ReadAheadLimit
+        self,
+        stop: StopSwitch,
+        on_progress: Callable[[int], None],
+        read_ahead: ReadAheadLimit,
+        drops: Sequence[DropRule] = (),
     ) -> None:
-        """Take who may stop it, who hears of rows of the source, and what else is read before it."""
+        """Take who may stop it, who hears of rows of the source, what is read before it, and the drops."""
         self.source: list[Future[Digests]] = []
         self.target: list[Future[Digests]] = []
         self._stop, self._on_rows, self._read_ahead = stop, on_progress, read_ahead
+        self._drops = drops
         self._unwanted = Event()
         self._lock = Lock()
         self.reported_rows = 0
@@ -124,7 +132,7 @@ class Reading:
         source, target = [merged(parts) for parts in (self.source, self.target)]
         if source is None or target is None:
             return NoDigests(self._without or "the reading was ended")
-        return Proof(source, target)
+        return Proof(source, target, self._drops)
 
     def wait(self) -> None:
         """Wait until it may begin; see :class:`ReadAheadLimit`."""
@@ -198,7 +206,8 @@ class DigestReader(AbstractContextManager["DigestReader"]):
     def begin(self, entity: Entity, tenant: str | None, bounds: Sequence[Key], owners: int = 1) -> Reading:
         """Begin to read the digests of an entity, or of the rows of one tenant."""
         parts = readers_of(len(bounds) + 1, owners, self._parts)
-        reading = Reading(self._stop, self._on_rows, self._read_ahead)
+        drops = self._context.rules.of(entity, DropRule)
+        reading = Reading(self._stop, self._on_rows, self._read_ahead, drops)
         self._readings.append(reading)
         self._read_ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
         source, target = self._context.source.bulk, self._context.target.bulk
@@ -413,10 +422,18 @@ class Proof:
         unusable_reason: why they prove none, ``None`` where they may.
     """
 
-    def __init__(self, source: RangeDigests, target: RangeDigests) -> None:
-        """Take the digests, which were made with the same bounds."""
+    def __init__(self, source: RangeDigests, target: RangeDigests, drops: Sequence[DropRule] = ()) -> None:
+        """Take the digests, which were made with the same bounds, and the rules that drop properties."""
+        self._rules, self._drops = source.rules, frozenset(rule.number for rule in drops)
+        unexplained = frozenset(rule.number for rule in drops if not rule.reason)
         self._source, self._target = source.cells, target.cells
         self._open = source.unproven | target.unproven
+        # Each such row is named, and only a comparison of the rows does that.
+        self._open.update(
+            place[0]
+            for place, changed in source.rules.items()
+            if any(not unexplained.isdisjoint(numbers) for numbers in changed)
+        )
         # Whether a copy takes a row is known of those of the source that the target has, too. An expired one
         # need not be there, and one that no copy takes is in quarantine however old it is.
         self._expired_are_checked = source.judged and source.unique
@@ -479,4 +496,8 @@ class Proof:
             "expired_target": target.expired,
         }
         part.counts.update({name: count for name, count in counts.items() if count})
-        part.equivalences.update({IGNORED: source.ignored} if source.ignored else {})
+        ignored = source.ignored
+        for numbers, rows in self._rules.get((number, label), {}).items():
+            part.rules.update(dict.fromkeys(numbers, rows))
+            ignored += 0 if self._drops.isdisjoint(numbers) else rows
+        part.equivalences.update({IGNORED: ignored} if ignored else {})

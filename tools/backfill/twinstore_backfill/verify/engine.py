@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
@@ -21,6 +22,7 @@ from twinstore.bulk.release import copy_counts
 from twinstore.catalog.entity import CopyPolicy
 from twinstore.models import json_text
 from twinstore.plugins.modules import module_spec
+from twinstore_backfill.accepted import Accepted
 from twinstore_backfill.connection_budget import explain_connection_limit, verify_needs
 from twinstore_backfill.ignored import check_ignored_fields
 from twinstore_backfill.outcome import Exit, tool_identity
@@ -40,7 +42,7 @@ from twinstore_backfill.report.model import (
     Tool,
 )
 from twinstore_backfill.retention import resolve_as_of
-from twinstore_backfill.rules import check_job
+from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import ANY, DropRule
 from twinstore_backfill.stores import (
     NOTHING_LACKED,
@@ -53,7 +55,6 @@ from twinstore_backfill.stores import (
     select_entities,
     server_ttls,
 )
-from twinstore_backfill.verify.acceptance import Accepted
 from twinstore_backfill.verify.benchmark import largest_tenants, speed_check, time_lists
 from twinstore_backfill.verify.checks import (
     A_PART,
@@ -153,7 +154,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     started = monotonic()
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
-    check_job(options.rules, source.bulk.entities())
+    options = replace(options, rules=job_rules(options.rules, source))
     check_ignored_fields(options.ignored_fields, source.bulk.entities())
     options.subset.check(entities)
     if options.tenants:

@@ -484,8 +484,8 @@ class RowExpectation:
         # Only where there are marks something else comes of it, and another object for each value.
         if has_marks(row.content):
             document = readable(document)
-        markers = self._markers(cast("Mapping[str, object]", storage))
-        return (*self._modelled(document, row), markers)
+        model, key = self._modelled(document, row)
+        return model, key, self._markers(cast("Mapping[str, object]", storage))
 
     def _reported(self, change: Change, given: Mapping[str, object]) -> Change:
         """Return a change as it is reported, by its rule."""

@@ -45,6 +45,13 @@ class Approval:
     reason: str
     approved_by: str
 
+    def __post_init__(self) -> None:
+        """Refuse one that no one answers for."""
+        for name in ("reason", "approved_by"):
+            object.__setattr__(self, name, getattr(self, name).strip())
+        if not (self.reason and self.approved_by):
+            raise ValidationError("--start-clean needs --reason TEXT and --approved-by NAME.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:

@@ -205,7 +205,8 @@ class RowComparison:
     def source_repeated(self, row: ScanRow) -> None:
         """Count a row whose key another row has: a copy takes the first one only."""
         if self._row_filter(row):
-            self._quarantined(row, row.error or REPEATED)
+            judged = self._expectation.of(row)
+            self._quarantined(row, judged.reason if isinstance(judged, Refused) else REPEATED)
 
     def target_without_key(self, row: ScanRow) -> None:
         """Count a row that cannot come from a copy."""
@@ -239,18 +240,18 @@ class RowComparison:
         return True
 
     def _both(self, source: ScanRow, target: ScanRow) -> None:
-        self._count_rules(source)
         is_equal = source.content == target.content and not self._expectation.drops(source)
         if is_equal:
             # Once is enough: judging takes a multiple of it.
             target.content = source.content
         if is_equal and self._is_plain(target) and self._expectation.is_normal(source.content):
+            self._count_rules(source)
             self._equal(source)
         else:
             self._compare_forms(source, target)
 
     def _count_rules(self, source: ScanRow) -> None:
-        """Count the rules that changed a row."""
+        """Count the rules that changed a row that a copy stores."""
         if source.rules:
             self.result.tenants[source.label].rules.update(source.rules)
 
@@ -271,6 +272,7 @@ class RowComparison:
         """Count a row that a side holds in another form than a copy writes, or the target in a wrong one."""
         expected = self._expectation.of_pair(source, target)
         if isinstance(expected, Expected):
+            self._count_rules(source)
             if expected.content == target.content and additional_values_match(expected, target):
                 self._equivalent(source, expected)
             elif (agreed := self._exclusion.equal(expected, target)) is not None:
@@ -353,11 +355,11 @@ class RowComparison:
 
     def _only_source(self, row: ScanRow) -> None:
         expected = self._expectation.of(row)
-        self._count_rules(row)
         # The copy keeps such a row back, so its absence in the target is known and not a loss.
         if isinstance(expected, Refused):
             self._quarantined(row, expected.reason)
             return
+        self._count_rules(row)
         digest, number = document_digest(expected.content), document_number(expected.content)
         finding = RowFinding(kind=FindingKind.MISSING, key=row.key, tenant=row.label, source_digest=digest)
         self._missing.append((finding, number))

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from twinstore.bulk.changes import ChangedDocument, ChangeRefusedError, DocumentChange, DocumentChanges
-from twinstore_backfill.rules.model import DropRule, IdRule, KeyRule, RenameRule, ReplaceRule
+from twinstore_backfill.rules.model import (
+    ANY,
+    DefaultRule,
+    DeriveRule,
+    DropRule,
+    IdRule,
+    KeyRule,
+    RenameRule,
+    ReplaceRule,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,12 +33,14 @@ ID: Final = "_id"
 
 @dataclass(frozen=True, slots=True)
 class EntityChange(DocumentChange):
-    """The change of the documents of one entity."""
+    """The change of the documents of one entity.
 
-    steps: Sequence[tuple[int, Step]]
+    Each step has the number of its rule, and the name at the top without which it changes nothing, if any.
+    """
+
+    steps: Sequence[tuple[int, str | None, Step]]
     broken_text: bool
     only_drops: frozenset[str] | None
-    changes_no_normal_form: bool
 
     @property
     @override
@@ -41,16 +52,13 @@ class EntityChange(DocumentChange):
     def dropped(self) -> frozenset[str] | None:
         return self.only_drops
 
-    @property
-    @override
-    def quiet(self) -> bool:
-        return self.changes_no_normal_form
-
     @override
     def __call__(self, document: Members, values: StoredValues) -> ChangedDocument:
         changed: set[int] = set()
         refusal: ChangeRefusedError | None = None
-        for number, step in self.steps:
+        for number, name, step in self.steps:
+            if name is not None and name not in document:
+                continue
             try:
                 if step(document, values):
                     changed.add(number)
@@ -86,16 +94,21 @@ def key_name(entity: Entity) -> str:
 
 
 def _change(entity: Entity, rules: Sequence[Rule]) -> EntityChange:
-    from twinstore_backfill.copy.rules.quiet import are_quiet  # noqa: PLC0415  # few jobs have rules
     from twinstore_backfill.copy.rules.steps import Place, step_of  # noqa: PLC0415  # few jobs have rules
 
     place = Place(entity, [rule for rule in rules if isinstance(rule, RenameRule)])
     return EntityChange(
-        steps=tuple((rule.number, step_of(rule, place)) for rule in rules),
+        steps=tuple((rule.number, needed(rule), step_of(rule, place)) for rule in rules),
         broken_text=any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules),
         only_drops=only_drops(rules),
-        changes_no_normal_form=are_quiet(entity, rules),
     )
+
+
+def needed(rule: Rule) -> str | None:
+    """Return the name at the top without which a rule changes nothing."""
+    fills = isinstance(rule, DeriveRule | DefaultRule | KeyRule)
+    top = next(iter(rule.path), ANY)
+    return None if fills or top == ANY else top
 
 
 def only_drops(rules: Sequence[Rule]) -> frozenset[str] | None:

@@ -21,6 +21,7 @@ VERSION: Final = 7
 VARIANT: Final = 2
 LOW_BITS: Final = 52
 UNUSED_BITS: Final = 10
+DIGITS: Final = 24
 
 
 def uuid_of(digits: str) -> UUID:
@@ -30,3 +31,11 @@ def uuid_of(digits: str) -> UUID:
     high, low = divmod(rest, 1 << LOW_BITS)
     first = (seconds * MILLISECONDS) << 16 | VERSION << 12 | high
     return UUID(int=first << 64 | VARIANT << 62 | low << UNUSED_BITS)
+
+
+def digits_of(value: UUID) -> str | None:
+    """Return the digits of the ObjectId that has a UUID, ``None`` if none has it."""
+    first, second = divmod(value.int, 1 << 64)
+    seconds, rest = (first >> 16) // MILLISECONDS, second >> UNUSED_BITS & (1 << LOW_BITS) - 1
+    digits = f"{seconds:08x}{first & 0xFFF:03x}{rest:013x}"
+    return digits if len(digits) == DIGITS and uuid_of(digits) == value else None

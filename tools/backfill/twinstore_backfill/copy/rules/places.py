@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final, TypeAlias, cast
 
@@ -25,10 +25,16 @@ Converter: TypeAlias = Callable[[object], object]
 """Returns what replaces a value, the same object where it stays, ``ABSENT`` where it is removed."""
 
 
-def slots(document: Members, path: Path) -> Iterator[Slot]:
-    """Yield the places at a path that hold a value; behind a list, each of its items."""
-    for holder, name in holders(document, path):
-        yield from _each(holder, name)
+def slots(document: Members, path: Path) -> Sequence[Slot]:
+    """Return the places at a path that hold a value; behind a list, each of its items."""
+    found: list[Slot] = []
+    for inner in objects(document, path[:-1]):
+        for name in names(inner, path[-1]):
+            if isinstance(inner[name], list):
+                found += _each(inner, name)
+            else:
+                found.append((inner, name))
+    return found
 
 
 def holders(document: Members, path: Path) -> Iterator[tuple[Members, str]]:
@@ -39,8 +45,18 @@ def holders(document: Members, path: Path) -> Iterator[tuple[Members, str]]:
             yield inner, name
 
 
-def objects(value: object, path: Path) -> Iterator[Members]:
-    """Yield the objects at a path; a list stands for each of its items."""
+def objects(value: object, path: Path) -> Iterable[Members]:
+    """Return the objects at a path; a list stands for each of its items."""
+    # Mostly there is one, and rules look for it in each document.
+    while path and type(value) is dict and path[0] != ANY:
+        members = cast("Members", value)
+        if path[0] not in members:
+            return ()
+        value, path = members[path[0]], path[1:]
+    return (cast("Members", value),) if not path and type(value) is dict else _objects(value, path)
+
+
+def _objects(value: object, path: Path) -> Iterator[Members]:
     if isinstance(value, list):
         for item in cast("list[object]", value):
             yield from objects(item, path)
@@ -74,7 +90,7 @@ def replace_each(document: Members, path: Path, convert: Converter) -> bool:
     """Replace the values at a path in place; return whether one changed."""
     has_changed = False
     # From the end, so that a removed item moves no place that is still to come, and lists follow their items.
-    for holder, place in reversed(list(slots(document, path))):
+    for holder, place in reversed(slots(document, path)):
         before = cast("list[object]", holder)[cast("int", place)]
         after = convert(before)
         if after is before:

@@ -19,7 +19,7 @@ def decides_tenant(rules: JobRules, entity: Entity) -> bool:
     """Whether a rule changes the tenant of the rows of an entity."""
     wanted = {entity.tenant_field, ANY} if entity.tenant_field is not None else set()
     return any(
-        rule.path[0] in wanted or (isinstance(rule, RenameRule) and rule.to[0] in wanted)
+        not wanted.isdisjoint(rule.path[:1]) or (isinstance(rule, RenameRule) and rule.to[0] in wanted)
         for rule in rules.changing(entity)
     )
 

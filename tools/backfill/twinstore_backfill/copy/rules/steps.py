@@ -26,12 +26,14 @@ from twinstore_backfill.copy.rules.ids import uuid_of
 from twinstore_backfill.copy.rules.numbers import InexactError, number_in, product
 from twinstore_backfill.copy.rules.places import ABSENT, Converter, Members, holders, objects, replace_each
 from twinstore_backfill.copy.rules.results import shape_at, stored_path, written
+from twinstore_backfill.rules.functions import FunctionStep
 from twinstore_backfill.rules.model import (
     ANY,
     DateRule,
     DefaultRule,
     DeriveRule,
     DropRule,
+    FunctionRule,
     IdRule,
     KeyRule,
     MapRule,
@@ -188,6 +190,8 @@ def _date(rule: DateRule, place: Place) -> Step:
     readers = tuple(reader_of(form, rule.zone) for form in rule.formats)
 
     def convert(values: StoredValues, value: object) -> object:
+        if isinstance(value, datetime):
+            return value
         found = _instant(rule, readers, values.read(value))
         return value if found is None else values.write(found)
 
@@ -416,6 +420,7 @@ def _default(rule: DefaultRule, place: Place) -> Step:
 
 
 STEPS: Final[Mapping[type[Rule], Callable[..., Step]]] = {
+    FunctionRule: lambda rule, _: FunctionStep(rule),
     ReplaceRule: _replace,
     TrimRule: _trim,
     MapRule: _map,

@@ -14,6 +14,7 @@ from twinstore_backfill.rules.model import (
     DefaultRule,
     DeriveRule,
     DropRule,
+    FunctionRule,
     IdRule,
     JobRules,
     KeyRule,
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifierChange(DocumentChange):
-    """The rules of one entity, in the order in which they apply."""
+    """The rules of one entity, in the order in which they apply: number, name at the top, step.
 
-    steps: tuple[tuple[int, Step], ...]
+    A rule with a name is for documents that have it.
+    """
+
+    steps: tuple[tuple[int, str | None, Step], ...]
     broken_text: bool
     dropped_names: frozenset[str] | None
 
@@ -54,9 +58,9 @@ class VerifierChange(DocumentChange):
         """Return the document after the rules; the given one is changed in place."""
         changed: list[int] = []
         first: ChangeRefusedError | None = None
-        for number, step in self.steps:
+        for number, top, step in self.steps:
             try:
-                if step(document, values):
+                if (top is None or top in document) and step(document, values):
                     changed.append(number)
             except ChangeRefusedError as error:
                 # The others go on, because they may make the key and the tenant by which the row is named.
@@ -114,8 +118,14 @@ def change_of(entity: Entity, rules: Sequence[Rule]) -> VerifierChange:
     renames = [rule for rule in rules if isinstance(rule, RenameRule)]
     compilation = Compilation(entity, renames, any(isinstance(rule, KeyRule) for rule in rules))
     broken = any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules)
-    steps = tuple((rule.number, compilation.step(rule)) for rule in rules)
+    steps = tuple((rule.number, top_of(rule), compilation.step(rule)) for rule in rules)
     return VerifierChange(steps, broken, names_dropped(rules))
+
+
+def top_of(rule: Rule) -> str | None:
+    """Return the name at the top of documents that a rule reads, ``None`` if it is not one name, or fills."""
+    top = next(iter(rule.path), ANY)
+    return None if top == ANY or isinstance(rule, DefaultRule | DeriveRule | KeyRule) else top
 
 
 def moves_tenants(rules: JobRules, entity: Entity) -> bool:
@@ -146,6 +156,8 @@ def check_tenants(rules: JobRules, entities: Iterable[Entity]) -> None:
 
 def places_of(rule: Rule, renames: Sequence[RenameRule]) -> Iterable[Sequence[str]]:
     """Return the places of the model that a rule may change."""
+    if isinstance(rule, FunctionRule):
+        return ()
     if isinstance(rule, DefaultRule | DeriveRule):
         return (rule.path,)
     return (rule.path, renamed(rule.path, renames))

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from twinstore_backfill.verify.rules.numbers import LONGEST, Exact, of_decimal, of_text
+from twinstore_backfill.verify.rules.numbers import Exact, of_decimal, of_text
 
 MONTHS: Final = (
     "january",
@@ -169,7 +169,7 @@ def counted_instant(value: object, per_second: int) -> datetime | None:
     Of a double its shortest text counts, and parts of a microsecond are cut.
     """
     count = _count(value)
-    if count is None or abs(count[1]) > LONGEST:
+    if count is None:
         return None
     digits, scale = count
     try:

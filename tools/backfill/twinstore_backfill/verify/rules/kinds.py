@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from twinstore.bulk.changes import ChangeRefusedError, StoredObjectId, StoredReference
 from twinstore.models.fields import BLANKS
 from twinstore.models.shapes import Kind
+from twinstore_backfill.rules.functions import FunctionStep
 from twinstore_backfill.rules.model import (
     ANY,
     DateRule,
@@ -169,6 +170,8 @@ def date_step(rule: DateRule, compilation: Compilation) -> Step:
 
     def step(document: Holder, values: StoredValues) -> bool:
         def act(stored: object) -> object:
+            if isinstance(stored, datetime):
+                return stored
             try:
                 found = set(formats.instants(values.read(stored)))
             except UnclearInstantError:
@@ -358,6 +361,7 @@ def default_step(rule: DefaultRule, compilation: Compilation) -> Step:
 
 # The table pairs each kind with the function of its class.
 STEPS: Final[Mapping[RuleKind, Callable[[Any, Compilation], Step]]] = {
+    RuleKind.FUNCTION: lambda rule, _: FunctionStep(rule),
     RuleKind.REPLACE: replace_step,
     RuleKind.TRIM: trim_step,
     RuleKind.MAP: map_step,

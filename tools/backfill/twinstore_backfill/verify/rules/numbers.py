@@ -68,8 +68,6 @@ def _integer(number: Exact) -> int | None:
 
 def _double(number: Exact) -> float | None:
     digits, scale = number
-    if abs(scale) > LONGEST:
-        return None
     try:
         # The division of two integers is rounded once, to the nearest double.
         found = digits / 10**scale if scale >= 0 else float(digits * 10**-scale)

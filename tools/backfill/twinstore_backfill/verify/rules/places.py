@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from twinstore_backfill.rules.model import ANY
@@ -14,8 +14,19 @@ Act: TypeAlias = Callable[[object], object]
 GONE: Final = object()
 
 
-def holders(value: object, path: Sequence[str]) -> Iterator[Holder]:
-    """Yield every object at a path; the members of lists on the way, and at its end, are looked at."""
+def holders(value: object, path: Sequence[str]) -> Iterable[Holder]:
+    """Return every object at a path; the members of lists on the way, and at its end, are looked at."""
+    # Nearly always one object, and every rule looks for it in every document.
+    for number, name in enumerate(path):
+        if type(value) is not dict or name == ANY:
+            return _spread(value, path[number:])
+        if name not in value:
+            return ()
+        value = value[name]
+    return (value,) if type(value) is dict else _spread(value, ())
+
+
+def _spread(value: object, path: Sequence[str]) -> Iterator[Holder]:
     if isinstance(value, list):
         for item in value:
             yield from holders(item, path)

@@ -94,16 +94,15 @@ class Run(Generic[T]):
 
     async def __aiter__(self) -> AsyncIterator[PartState]:
         """Do the same without blocking the loop."""
-        self._start()
+        ended = self._started()
         known: dict[str, PartState] = {}
-        ended = asyncio.wrap_future(self._future)
         try:
-            while not ended.done():
+            while not ended.is_set():
                 for state in self._changed(known):
                     yield state
-                await asyncio.wait((ended,), timeout=INTERVAL)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), INTERVAL)
         finally:
-            # The loop must not be closed while the thread still reports to it.
             await self._settled(ended)
         for state in self._changed(known):
             yield state
@@ -113,19 +112,37 @@ class Run(Generic[T]):
         return self._awaited().__await__()
 
     async def _awaited(self) -> T:
-        self._start()
-        ended = asyncio.wrap_future(self._future)
+        ended = self._started()
         try:
-            return await asyncio.shield(ended)
+            await ended.wait()
         finally:
             await self._settled(ended)
+        return self._future.result()
 
-    async def _settled(self, ended: asyncio.Future[T]) -> None:
-        """Cancel a run that has not ended, and wait for its safe point."""
-        if not ended.done():
+    def _started(self) -> asyncio.Event:
+        """Begin the work, and return what is set in this loop when it ends."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def end(_: Future[T]) -> None:
+            # A loop that leaves an unfinished generator behind closes without waiting for it.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(ended.set)
+
+        self._start()
+        self._future.add_done_callback(end)
+        return ended
+
+    async def _settled(self, ended: asyncio.Event) -> None:
+        """Cancel a run that has not ended, and wait for its safe point, also if the waiting is cancelled."""
+        again: asyncio.CancelledError | None = None
+        while not ended.is_set():
             self.cancel()
-            await asyncio.wait((ended,))
-        ended.exception()  # retrieved, or asyncio logs it; the result raises it
+            try:
+                await ended.wait()
+            except asyncio.CancelledError as error:
+                again = error
+        if again is not None:
+            raise again
 
     def _begins(self) -> bool:
         """Whether the caller is the one who begins the work."""
