@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinstore.errors import ConfigurationError, ValidationError
-from twinstore.scheduler.catalog import SCHEDULER
+from twinstore.scheduler.catalog import SCHEDULER, SCHEDULES
+from twinstore.testing.typed_entities import WARES
 from twinstore_backfill.rules.checking import check_rules
 from twinstore_backfill.rules.job_file import read_job_file
 from twinstore_backfill.rules.model import (
@@ -25,6 +26,7 @@ from twinstore_backfill.rules.model import (
     IdRule,
     JobRules,
     KeyRule,
+    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -71,6 +73,12 @@ reason = "r"
 [[id]]
 path = "runs.scheduleId"
 to = "text"
+reason = "r"
+[[lookup]]
+path = "triggers.scheduleId"
+in = "schedules"
+by = "name"
+take = "id"
 reason = "r"
 [[derive]]
 path = "runs.finishedAt"
@@ -143,6 +151,7 @@ def test_every_kind_is_read_with_its_place_in_the_file(tmp_path: Path) -> None:
         ),
         made(NumberRule, "runs/stats/queued", source="text", factor=Decimal("0.001")),
         made(IdRule, "runs/scheduleId", to="text"),
+        made(LookupRule, "triggers/scheduleId", other="schedules", by="name", take="id"),
         made(DeriveRule, "runs/finishedAt", how="max", of=("events", "at")),
         made(RenameRule, "runs/old/state", to=("state",), keep=True),
         made(DropRule, "*/__v"),
@@ -276,7 +285,7 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         # What the models say.
         (
             rule("trim", 'path = "run.error"'),
-            "line 1: [[trim]] run.error: there is no such entity; did you mean runs?",
+            "line 1: [[trim]] run.error: there is no entity run; did you mean runs?",
         ),
         (
             rule("trim", 'path = "runs.eror"'),
@@ -306,7 +315,7 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         ),
         (
             rule("default", 'path = "runs.createdAt"\nvalue = "2020"'),
-            "line 1: [[default]] runs.createdAt: the field is an instant and cannot hold '2020'",
+            "line 1: [[default]] runs.createdAt: the field (instant) cannot hold '2020'",
         ),
         (
             rule("rename", 'path = "runs.old"\nto = "sate"'),
@@ -349,6 +358,38 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         (
             rule("rename", 'path = "runs.old.*"\nto = "error"'),
             "line 1: [[rename]] runs.old.*: * would move several values to one place",
+        ),
+        # References.
+        *(
+            (
+                rule("lookup", f'path = "{path}"\nin = "{other}"\nby = "{by}"{more}'),
+                f"line 1: [[lookup]] {path}: {said}",
+            )
+            for path, other, by, more, said in (
+                ("runs.x", "schedule", "name", "", "there is no entity schedule; did you mean schedules?"),
+                ("runs.scheduleId", "*", "name", "", "there is no entity *; known: schedules"),
+                ("runs.scheduleId", "workers", "status", "", "workers is not copied"),
+                ("runs.scheduleId", "schedules", "nam", "", "by: Schedule has no field 'nam'; did you"),
+                ("runs.scheduleId", "schedules", "$where", "", "by names a field at the top"),
+                ("runs.scheduleId", "schedules", "name.x", "", "by names a field at the top"),
+                ("runs.scheduleId", "schedules", "id", "", "documents of schedules have id as _id"),
+                ("runs.scheduleId", "run_summaries", "lastRun", "", "take is needed: tenantId or scheduleId"),
+                ("runs.scheduleId", "schedules", "name", '\ntake = "ID"', "ID is no part of the key of"),
+                ("runs.finishedAt", "schedules", "name", "", "the field cannot hold the id of schedules"),
+                ("runs._id", "schedules", "name", "", "'_id' is part of the key of runs"),
+                ("triggers.tenantId", "schedules", "name", "", "it would decide the tenant of triggers"),
+            )
+        ),
+        (
+            rule("lookup", 'path = "runs.firma"\nin = "schedules"\nby = "name"')
+            + rule("rename", 'path = "runs.firma"\nto = "tenantId"'),
+            "line 1: [[lookup]] runs.firma: it would decide the tenant of runs",
+        ),
+        (
+            rule("rename", 'path = "runs.firma"\nto = "error"')
+            + rule("rename", 'path = "runs.error"\nto = "tenantId"')
+            + rule("lookup", 'path = "runs.scheduleId"\nin = "schedules"\nby = "name"'),
+            "line 9: [[lookup]] runs.scheduleId: rules make the tenant of runs in several steps",
         ),
         # Keys.
         (rule("trim", 'path = "runs._id"'), "line 1: [[trim]] runs._id: '_id' is part of the key of runs"),
@@ -440,6 +481,20 @@ def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tm
 
 
 @pytest.mark.parametrize(
+    ("path", "text"), [("maker", "s1"), ("design", "0" * 32), ("price", "1_0"), ("image", "AA==")]
+)
+def test_no_rule_gives_a_typed_field_a_text_of_another_form(path: str, text: str, tmp_path: Path) -> None:
+    place = f'path = "wares.{path}"\n'
+    for table in (
+        rule("default", f'{place}value = "{text}"'),
+        rule("map", f'{place}values = {{ a = "{text}" }}'),
+        rule("lookup", f'{place}in = "schedules"\nby = "name"'),
+    ):
+        with pytest.raises(ValidationError, match="cannot hold"):
+            check_rules(rules_of(tmp_path, table), (WARES, SCHEDULES))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         # In the order of the file.
@@ -452,6 +507,11 @@ def test_what_means_nothing_is_refused_with_its_line(text: str, problem: str, tm
         rule("map", 'path = "runs.createdAt"\nvalues = { never = "1.1.2020" }')
         + rule("date", DATE.format("%d.%m.%Y") + '\nzone = "UTC"'),
         rule("id", 'path = "runs._id"\nto = "text"'),
+        # Words may be those by which rows are found, and rows may be found by what is not copied.
+        rule("map", 'path = "runs.scheduleId"\nvalues = { a = "b" }')
+        + rule("lookup", 'path = "runs.scheduleId"\nin = "schedules"\nby = "legacyName"')
+        + rule("drop", 'path = "schedules.legacyName"'),
+        rule("lookup", 'path = "audit.runId"\nin = "runs"\nby = "_id"'),
         rule("trim", 'path = "audit.metadata.*"'),
         rule("rename", 'path = "execution_logs.data.*.a"\nto = "data.*.b"'),
         rule("trim", 'path = "impact_snapshots._tenantId"'),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import bson
@@ -16,8 +17,10 @@ from bson.errors import InvalidDocument
 from bson.int64 import Int64
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
-from twinstore.bulk.changes import ChangeRefusedError, DocumentChange
+from twinstore.bulk.changes import ChangeRefusedError, DocumentChange, FoundRow, Lookup
+from twinstore.catalog.tenancy import StoredOwner, Tenant
 from twinstore.models import json_text
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.typed_entities import WARES
@@ -31,6 +34,7 @@ from twinstore_backfill.rules.model import (
     IdRule,
     JobRules,
     KeyRule,
+    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -44,7 +48,10 @@ from twinstore_mongo.bulk.export import Exporter
 from twinstore_mongo.bulk.places import codec_after, place_of
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.mapping.object_ids import ReplacedIds
-from twinstore_mongo.mapping.stored_values import MONGO_VALUES
+from twinstore_mongo.mapping.stored_values import MONGO_VALUES, MongoValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 ENTITIES = {entity.name: entity for entity in (RUNS, WARES, AUDIT, SCHEDULES)}
 OID = ObjectId("65a1b2c3d4e5f60718293a4b")
@@ -123,6 +130,7 @@ TOPS = {
     "deltas": st.lists(OBJECTS | VALUES, max_size=3) | VALUES,
     "m": OBJECTS | VALUES,
     "legacy": VALUES,
+    "tenantId": st.sampled_from(("t", "u", "t", "u", None, 1)),
     # A name that documents have for themselves.
     "deletedBy": SCALARS,
 }
@@ -251,7 +259,7 @@ def outcome(change: DocumentChange | None, document: dict[str, object]) -> objec
     if change is None:
         return form(document), ()
     try:
-        changed = change(deepcopy(document), MONGO_VALUES)
+        changed = change(deepcopy(document), ROWS)
     except ChangeRefusedError as error:
         return str(error)
     return form(changed.document), tuple(changed.rules)
@@ -270,8 +278,21 @@ def form(value: object) -> object:
     return type(value).__name__, repr(value)
 
 
+class Rows(MongoValues):
+    """Finds no row, one, or several, and one of another tenant."""
+
+    @override
+    def found(self, lookup: Lookup, owner: StoredOwner, values: Sequence[object]) -> Iterator[FoundRow]:
+        for value in map(self.read, values):
+            for number in range((1, 1, 0, 2)[len(str(value)) % 4]):
+                yield FoundRow(value, owner, (f"{number}{str(OID)[1:]}",))
+            yield FoundRow(value, Tenant("another"), (str(OID),))
+
+
+ROWS = Rows()
+OTHERS: dict[str, Any] = {"other": st.sampled_from(("schedules", "wares")), "by": st.just("name")}
 JOBS = {
-    "rules": st.lists(RULES, min_size=1, max_size=4).map(separate),
+    "rules": st.lists(RULES | of(LookupRule, **OTHERS), min_size=1, max_size=4).map(separate),
     "document": DOCUMENTS,
     "name": st.sampled_from(tuple(ENTITIES)),
 }
@@ -299,14 +320,25 @@ def test_a_copy_and_a_verification_change_every_document_alike(
 
 def agree(rules: tuple[Rule, ...], document: dict[str, object], name: str) -> None:
     """Compare the two changes of one document."""
-    job, entity = JobRules(rules), ENTITIES[name]
-    copied = copier_changes(job, [entity])
-    verified = verifier_changes(job, [entity])
+    job, entities = JobRules(rules), list(ENTITIES.values())
+    copied, verified = copier_changes(job, entities), verifier_changes(job, entities)
     assert (copied.keys, copied.ids) == (verified.keys, verified.ids)
     assert copied.documents.keys() == verified.documents.keys()
     both = (copied.documents.get(name), verified.documents.get(name))
     assert getattr(both[0], "dropped", None) == getattr(both[1], "dropped", None)
     assert outcome(both[0], document) == outcome(both[1], document)
+
+
+@settings(max_examples=200)
+@given(
+    item=of(LookupRule, st.sampled_from((("state",), ("legacy",))), **OTHERS),
+    more=st.lists(RULES, max_size=2),
+    document=st.fixed_dictionaries(
+        {"_id": TOPS["_id"], "tenantId": TOPS["tenantId"], "state": TEXTS, "legacy": st.lists(SCALARS)}
+    ),
+)
+def test_they_look_rows_up_alike(item: Rule, more: list[Rule], document: dict[str, object]) -> None:
+    agree(separate([item, *more]), document, "runs")
 
 
 @pytest.mark.long
@@ -440,13 +472,13 @@ def test_a_copy_stores_what_a_verification_expects(
     except (InvalidDocument, UnicodeEncodeError):
         return  # no document of a server
     raw = raw.replace(BROKEN.encode(), b"\xff\xff\xff")
-    copied = copier_changes(job, [entity])
+    copied = copier_changes(job, list(ENTITIES.values()))
     ids = None if name not in copied.ids else ReplacedIds.of(entity.key_parts[0].type, copied.ids[name])
-    exporter = Exporter(
-        codec_after(entity, copied), frozenset(), copied.documents.get(name), place_of(entity, copied), ids
-    )
+    place, change = place_of(entity, copied), copied.documents.get(name)
+    exporter = Exporter(codec_after(entity, copied), frozenset(), change, place, ids, ROWS)
     (record,) = exporter.records(raw)
-    (row,) = CollectionScan.of(entity, verifier_changes(job, [entity])).rows(raw)
+    scan = CollectionScan.of(entity, verifier_changes(job, list(ENTITIES.values())))
+    (row,) = replace(scan, values=ROWS).rows(raw)
     expected = RowExpectation(entity, job.of(entity, DropRule)).of(row)
     if record.model is None:
         assert row.key is None or isinstance(expected, Refused)

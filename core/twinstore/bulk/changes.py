@@ -6,18 +6,29 @@ comes back as if that had been stored. A copy and a comparison bring their own c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from twinstore.errors import UnsupportedCapabilityError
+
+if TYPE_CHECKING:
+    from twinstore.catalog.entity import Entity
+    from twinstore.catalog.keys import Key
+    from twinstore.catalog.tenancy import StoredOwner
 
 from twinstore.bulk.stored import StoredObjectId, StoredReference
 
 __all__ = [
+    "NAMING",
     "NO_CHANGES",
     "ChangeRefusedError",
     "ChangedDocument",
     "DocumentChange",
     "DocumentChanges",
+    "FoundRow",
+    "Lookup",
     "StoredObjectId",
     "StoredReference",
     "StoredValues",
@@ -41,6 +52,36 @@ class ChangeRefusedError(ValueError):
         self.document = document
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """How a change finds rows of an entity by a value of theirs.
+
+    Attributes:
+        entity: the entity.
+        by: the field at the top of its documents that has the value, under its stored name.
+        change: the change of these rows, which looks nothing up itself; ``None`` for none.
+        keeps_tenant: whether each of them keeps the tenant that is stored, so that a server can select by it.
+    """
+
+    entity: Entity
+    by: str
+    change: DocumentChange | None
+    keeps_tenant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRow:
+    """A row that has a value of :data:`NAMING`, with owner and key after the change of the row."""
+
+    value: object
+    owner: StoredOwner
+    key: Key
+
+
+NAMING: Final = frozenset({str, int, StoredObjectId, UUID})
+"""The types of the values that name rows."""
+
+
 class StoredValues(Protocol):
     """What the values of a store mean. Documents hold them as the client of the driver gives them."""
 
@@ -56,6 +97,18 @@ class StoredValues(Protocol):
     def write(self, value: object) -> object:
         """Return what a store holds for such a value. A whole number is stored as the driver stores those."""
         ...
+
+    def found(self, lookup: Lookup, owner: StoredOwner, values: Sequence[object]) -> Iterable[FoundRow]:
+        """Return the rows of an owner that have one of some stored values, read in the view of the document.
+
+        Of those with the same value at most two, with different keys. Rows that the change refuses, or that
+        have no key after it, are not found.
+
+        Raises:
+            UnsupportedCapabilityError: the driver finds no rows. Default: always.
+        """
+        del owner, values
+        raise UnsupportedCapabilityError(f"Rules cannot look up {lookup.entity.name} in this store.")
 
 
 @dataclass(slots=True)
@@ -83,6 +136,11 @@ class DocumentChange(Protocol):
     def dropped(self) -> frozenset[str] | None:
         """The names at the top of a document that it drops, if it does nothing else."""
         return None
+
+    @property
+    def lookups(self) -> Sequence[Lookup]:
+        """How it finds other rows."""
+        return ()
 
     def __call__(self, document: Document, values: StoredValues) -> ChangedDocument:
         """Return a document after the change; the given one may be changed in place.
@@ -119,6 +177,11 @@ class DocumentChanges:
         """Whether nothing but names at the top of documents is dropped."""
         dropping = (change.dropped is not None for change in self.documents.values())
         return not self.keys and not self.ids and not self.written and all(dropping)
+
+    def lookups(self, entity: Entity) -> Sequence[Lookup]:
+        """Return how rows of an entity are found by changes of others."""
+        found = (lookup for change in self.documents.values() for lookup in change.lookups)
+        return [lookup for lookup in found if lookup.entity == entity]
 
 
 NO_CHANGES: Final = DocumentChanges()

@@ -36,7 +36,7 @@ from twinstore.catalog.keys import KeyRange, can_bound
 from twinstore.catalog.tenancy import ALL_TENANTS, label_of
 from twinstore.documents.access import HeldRow, SingleUnit, batched, discard, hold, scope_of, store, unowned
 from twinstore.documents.rows import changed_record, changed_scan_row, content, encode
-from twinstore.errors import DuplicateError, NotFoundError
+from twinstore.errors import DuplicateError, NotFoundError, UnsupportedCapabilityError
 from twinstore.migrations.migration import MigrationState
 from twinstore.models.fields import parse_timestamp
 from twinstore.runtime.forks import cleanup_unless_forked, guard_stream
@@ -131,6 +131,8 @@ class DocumentBulk(BulkPort):
 
     @override
     def with_changes(self, changes: DocumentChanges) -> BulkPort:
+        if any(map(changes.lookups, self._entities)):
+            raise UnsupportedCapabilityError(f"Rules cannot look up rows in {self._place}.")
         if changes.keys or changes.ids or changes.written:
             return super().with_changes(changes)
         found = copy(self)

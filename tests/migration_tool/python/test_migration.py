@@ -124,7 +124,6 @@ def test_what_a_job_accepts_ends_as_the_command_does(
 
 RULE: Final = JobRules((DropRule(number=1, line=1, entity="runs", path=("legacy",)),))
 REFUSED: Final[tuple[tuple[str, Callable[[Migration], object]], ...]] = (
-    ("a retry of the quarantine has no dry run", lambda _: CopyOptions(retry_quarantine=True)),
     ("needs --reason TEXT and --approved-by NAME", lambda _: Approval("no data yet", " ")),
     (
         "different rules",

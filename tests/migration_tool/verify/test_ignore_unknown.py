@@ -144,7 +144,7 @@ def test_other_differences_are_still_found(run: Run, pair: MemoryPair) -> None:
     [
         ("runs", "names no property"),
         ("runs.", "is not a path"),
-        ("nothing.x", "no such entity"),
+        ("nothing.x", "no entity nothing"),
         ("runs.error", "a property of the model"),
         ("runs.stats", "a property of the model"),
         ("audit.metadata.x", "a property of the model"),

@@ -65,6 +65,7 @@ MANY_CONNECTIONS: Final = 20
 LOOSE: Final = ("sparse", "partialFilterExpression")
 ACCEPTS: Final = "ts_accepts_document"
 REPLACED: Final = "rules replace its keys"
+LOOKED_UP: Final = "rules look up rows that it names"
 # No document holds a name twice that digests take.
 TWICE: Final = 2 * b"\x0a\x00"
 Batch: TypeAlias = tuple[bytes, Sequence[tuple[int, ...]]]
@@ -75,6 +76,9 @@ def digestible(entity: Entity, changes: DocumentChanges = NO_CHANGES) -> Digesti
     """Return how documents of an entity are judged, or why there are no digests of them."""
     if entity.name in changes.keys or entity.name in changes.ids:
         return NoDigests(REPLACED)
+    change = changes.documents.get(entity.name)
+    if change is not None and change.lookups:
+        return NoDigests(LOOKED_UP)
     reason = NO_LIBRARY if library() is None else unsupported_reason(entity)
     if reason is not None:
         return NoDigests(reason)

@@ -20,7 +20,7 @@ from bson.errors import InvalidDocument
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps
 from typing_extensions import override
 
-from twinstore.bulk.changes import ChangeRefusedError, DocumentChange
+from twinstore.bulk.changes import NAMING, ChangeRefusedError, DocumentChange, FoundRow, StoredValues
 from twinstore.bulk.port import Record
 from twinstore.bulk.rows import LONGEST_READABLE, Original, base64_pieces
 from twinstore.catalog.keys import KeyType
@@ -29,6 +29,7 @@ from twinstore.fast.records import PackedBatch, ReadDocuments, Stored
 from twinstore.models.shapes import lossy_map, lossy_map_reason
 from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore.runtime.formatting import SHORT_REPR_LENGTH
+from twinstore_mongo.bulk.lookups import FindingValues
 from twinstore_mongo.bulk.tenant_filter import owner_of_value
 from twinstore_mongo.client.bson import (
     EPOCH,
@@ -130,6 +131,7 @@ class Exporter:
         change: what is changed in each document first.
         place: how documents are found; by default as their model has its key.
         ids: the keys that replace the ObjectIds by which documents are found.
+        values: what stored values mean to the change.
     """
 
     codec: Codec[Any]
@@ -137,6 +139,7 @@ class Exporter:
     change: DocumentChange | None = None
     place: Codec[Any] | None = None
     ids: ReplacedIds | None = None
+    values: StoredValues = MONGO_VALUES
     located: Codec[Any] = field(init=False)
     instants: PathTree = field(init=False)
     _left_out: frozenset[str] = field(init=False)
@@ -248,6 +251,8 @@ class Exporter:
 
     def records(self, batch: bytes) -> list[Record]:
         """Return the records of a raw batch; one broken document does not spoil the others."""
+        if isinstance(self.values, FindingValues) and self.change is not None:
+            self.values.prepare(self.change, batch, self._options)
         try:
             documents = decode_all(batch, NAIVE)
         except InvalidBSON:
@@ -320,7 +325,7 @@ class Exporter:
         if self.ids is not None and type(document.get(name)) is not ObjectId:
             return self.by_first_values(raw, f"its {name} is not an ObjectId")
         try:
-            changed = self.change(document, MONGO_VALUES)
+            changed = self.change(document, self.values)
         except ChangeRefusedError as error:
             return self._refused(error, raw)
         if is_broken and has_surrogates(changed.document):
@@ -328,6 +333,28 @@ class Exporter:
         record = self._judged(changed.document, raw)
         record.rules = changed.rules
         return record
+
+    def looked_up(self, raw: bytes, by: str) -> FoundRow | None:
+        """Return the row that a document becomes, for another one that names it by the value of a field.
+
+        Returns ``None`` if there is none: the change refuses it, it has no key, or its value names no row.
+        """
+        try:
+            document = decode(raw, self._options)
+            value = MONGO_VALUES.read(document.get(by))
+            is_placed = self.ids is None or type(document.get(self.located.key[0])) is ObjectId
+            if self.change is not None:
+                document = self.change(document, MONGO_VALUES).document
+        except (InvalidBSON, ChangeRefusedError):
+            return None
+        key = self.key_of(document)
+        if key is None or not is_placed or type(value) not in NAMING or has_surrogates(document):
+            return None
+        return FoundRow(value, self.owner_of(document), key)
+
+    @property
+    def _options(self) -> CodecOptions[dict[str, Any]]:
+        return BROKEN_TEXT if self.change is not None and self.change.reads_broken_text else NAIVE
 
     def _refused(self, error: ChangeRefusedError, raw: bytes) -> Record:
         """Return the record of a document that a change refuses."""

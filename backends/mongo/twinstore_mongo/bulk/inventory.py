@@ -11,6 +11,7 @@ from pymongo.errors import OperationFailure
 from twinstore.bulk.changes import NO_CHANGES
 from twinstore.bulk.port import Inventory
 from twinstore.errors import ConfigurationError
+from twinstore_mongo.bulk.lookups import MOST_WITHOUT_INDEX, selecting_tenant, serves_lookup
 from twinstore_mongo.bulk.places import place_of
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.mapping.codec import codec_of
@@ -21,7 +22,7 @@ from twinstore_mongo.schema.comparison import AGE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from twinstore.bulk.changes import DocumentChanges
+    from twinstore.bulk.changes import DocumentChanges, Lookup
     from twinstore.catalog.entity import Entity
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.mapping.layout import IndexSpec
@@ -37,8 +38,8 @@ def inventory_of(
     """Return what there is of each entity, whose rows are read by the keys that changes say.
 
     Raises:
-        ConfigurationError: the user may not read the database, a view compares by its own collation, or there
-            is a time series.
+        ConfigurationError: the user may not read the database, a view compares by its own collation, there is
+            a time series, or rows of a large collection are looked up by a field without an index.
     """
     store = connection.store
     try:
@@ -85,12 +86,41 @@ def entity_inventory(
         indexes: list[Mapping[str, Any]] = []
     else:
         indexes = list(connection.store.collection(name).list_indexes())
+    check_lookups(connection, entity, indexes, changes.lookups(entity))
     return Inventory(
         entity=entity.name,
         warnings=tuple(warnings_of(connection, entity, indexes, place_of(entity, changes).key)),
         remarks=tuple(removals_by_others(name, entity, indexes)),
         removed_after=removed_after(entity, indexes),
     )
+
+
+def check_lookups(
+    connection: Connection,
+    entity: Entity,
+    indexes: Sequence[Mapping[str, Any]],
+    lookups: Sequence[Lookup],
+) -> None:
+    """Refuse look-ups of which each would read a large collection.
+
+    Raises:
+        ConfigurationError: there is one.
+    """
+    unserved = [item for item in lookups if not any(serves_lookup(index, item) for index in indexes)]
+    if not unserved:
+        return
+    name = connection.collection_name(entity)
+    rows = connection.store.collection(name).estimated_document_count()
+    if rows > MOST_WITHOUT_INDEX:
+        by, tenant = unserved[0].by, selecting_tenant(unserved[0])
+        either = f"{by}, or with {tenant} and {by}" if tenant else by
+        raise ConfigurationError(
+            f"{name} in {connection.store.database.name} has {rows:,} documents and no index that begins "
+            f"with {either}, so each look-up would read all of them. Create such an index, without a filter "
+            "or a collation, or remove the [[lookup]].",
+            entity=entity.name,
+            driver=DRIVER,
+        )
 
 
 def ages_of(indexes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, timedelta]]:

@@ -23,7 +23,7 @@ from bson.binary import UUID_SUBTYPE
 from bson.int64 import Int64
 from pydantic_core import PydanticCustomError
 
-from twinstore.bulk.changes import NO_CHANGES, ChangeRefusedError
+from twinstore.bulk.changes import NAMING, NO_CHANGES, ChangeRefusedError, FoundRow, StoredValues
 from twinstore.bulk.rows import MARK, ScanRow, marked
 from twinstore.catalog.keys import Key, KeyRange, KeyType
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
@@ -31,6 +31,7 @@ from twinstore.models.fields import DATE, parse_timestamp
 from twinstore.models.shapes import Kind
 from twinstore.models.typed_objects import decimal_in, is_typed_object
 from twinstore.runtime.forks import cleanup_unless_forked
+from twinstore_mongo.bulk.lookups import FindingValues
 from twinstore_mongo.client.bson import (
     EPOCH,
     NAIVE_EPOCH,
@@ -93,6 +94,7 @@ class CollectionScan:
         change: what changes them before; all but ``places`` and ``ids`` is as documents are afterwards.
         places: stored names by which the server finds a row.
         ids: the keys that replace the ObjectIds there.
+        values: what stored values mean to the change.
     """
 
     entity: Entity
@@ -106,6 +108,7 @@ class CollectionScan:
     change: DocumentChange | None
     places: tuple[str, ...]
     ids: ReplacedIds | None
+    values: StoredValues = MONGO_VALUES
 
     @classmethod
     def of(cls, entity: Entity, changes: DocumentChanges = NO_CHANGES) -> Self:
@@ -215,6 +218,8 @@ class CollectionScan:
 
     def rows(self, raw: bytes) -> list[ScanRow]:
         """Return the rows of a raw batch."""
+        if isinstance(self.values, FindingValues) and self.change is not None:
+            self.values.prepare(self.change, raw, BROKEN_TEXT if self.change.reads_broken_text else EXACT)
         try:
             documents = bson.decode_all(raw, EXACT)
         except bson.InvalidBSON:
@@ -296,11 +301,28 @@ class CollectionScan:
             ChangeRefusedError: the change refuses it.
         """
         before = {name: stored.get(name) for name in self.form.longs}
-        changed = change(stored, MONGO_VALUES)
+        changed = change(stored, self.values)
         for name, value in before.items():
             if name in changed.document and changed.document[name] is not value:
                 changed.document[name] = written_long(changed.document[name])
         return changed
+
+    def looked_up(self, raw: bytes, by: str) -> FoundRow | None:
+        """Return the row of a document that others name by the value of a field, ``None`` for no such row."""
+        mends = self.change is not None and self.change.reads_broken_text
+        try:
+            stored = bson.decode(raw, BROKEN_TEXT if mends else EXACT)
+            value, place = MONGO_VALUES.read(stored.get(by)), stored.get(self.places[0])
+            after = stored if self.change is None else self.change(stored, MONGO_VALUES).document
+            bson.encode(after)
+        # A text that is still not UTF-8 is in no row.
+        except (bson.InvalidBSON, ChangeRefusedError, UnicodeEncodeError):
+            return None
+        key = self.key_of(after)
+        is_found = self.ids is None or self.ids.key_of(place) is not None
+        if key is None or not is_found or type(value) not in NAMING:
+            return None
+        return FoundRow(value, self.owner_of(None if self.tenant is None else after.get(self.tenant)), key)
 
     def refused_row(self, stored: Document, why: str, changed: Document | None = None) -> ScanRow:
         """Return the row of a document that a change refuses: with its key and owner, without content."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import override
@@ -19,24 +20,29 @@ from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.access.execution import translating
 from twinstore_mongo.bulk.digests import MOST_THREADS, DigestScan, digestible
 from twinstore_mongo.bulk.export import Exporter, PackedExporter, ReadSize, packed_size
+from twinstore_mongo.bulk.lookups import FindingValues, conditions_of
 from twinstore_mongo.bulk.places import codec_after, place_of
 from twinstore_mongo.bulk.records import native_documents
 from twinstore_mongo.bulk.scan import CollectionScan
 from twinstore_mongo.bulk.tenant_filter import tenant_filter
+from twinstore_mongo.client.bson import documents_of
 from twinstore_mongo.client.errors import DRIVER
 from twinstore_mongo.client.positions import PointInTime, time_not_sent_message, timestamp_of
+from twinstore_mongo.mapping.key_order import SIMPLE
 from twinstore_mongo.mapping.object_ids import ReplacedIds
+from twinstore_mongo.mapping.stored_values import MONGO_VALUES
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from pymongo.collection import Collection
 
-    from twinstore.bulk.changes import DocumentChanges
+    from twinstore.bulk.changes import DocumentChange, DocumentChanges, FoundRow, Lookup, StoredValues
     from twinstore.bulk.port import Position, Record
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key, KeyRange
+    from twinstore_mongo.bulk.lookups import Wanted
     from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.connection import Connection
     from twinstore_mongo.client.types import Document
@@ -78,7 +84,8 @@ class MongoView(BulkView):
     ) -> Iterator[Sequence[Record]]:
         exporter = self._exporter(entity)
         replaces_keys = entity.name in self._changes.keys or entity.name in self._changes.ids
-        documents = None if replaces_keys else native_documents(entity, exporter.ignored)
+        is_exact = replaces_keys or isinstance(exporter.values, FindingValues)
+        documents = None if is_exact else native_documents(entity, exporter.ignored)
         rows = tenant_filter(entity, tenant_id, self._connection.collection_name)
         most = batch_size_argument(batch_size)
         if documents is None:
@@ -155,13 +162,48 @@ class MongoView(BulkView):
 
     def _exporter(self, entity: Entity) -> Exporter:
         change = self._changes.documents.get(entity.name)
+        finds = change is not None and bool(change.lookups)
+        values = FindingValues(self._records_found) if finds else MONGO_VALUES
+        return self._exporting(entity, change, values)
+
+    def _exporting(
+        self, entity: Entity, change: DocumentChange | None, values: StoredValues = MONGO_VALUES
+    ) -> Exporter:
         dropped = None if change is None else change.dropped
         if dropped is not None:
             # Native code skips such names too.
             change = None
         place, to = place_of(entity, self._changes), self._changes.ids.get(entity.name)
         ids = None if to is None else ReplacedIds.of(entity.key_parts[0].type, to)
-        return Exporter(codec_after(entity, self._changes), dropped or frozenset(), change, place, ids)
+        codec = codec_after(entity, self._changes)
+        return Exporter(codec, dropped or frozenset(), change, place, ids, values)
+
+    def _records_found(self, lookup: Lookup, wanted: Wanted) -> Iterator[FoundRow]:
+        """Yield the rows of a look-up as records show them."""
+        exporter = self._exporting(lookup.entity, lookup.change)
+        found = (exporter.looked_up(raw, lookup.by) for raw in self._matching(lookup, wanted))
+        return (row for row in found if row is not None)
+
+    def _rows_found(self, lookup: Lookup, wanted: Wanted) -> Iterator[FoundRow]:
+        """Yield the same as rows for a comparison show them."""
+        scan = replace(CollectionScan.of(lookup.entity, self._changes), change=lookup.change)
+        found = (scan.looked_up(raw, lookup.by) for raw in self._matching(lookup, wanted))
+        return (row for row in found if row is not None)
+
+    def _matching(self, lookup: Lookup, wanted: Wanted) -> Iterator[bytes]:
+        """Yield the documents that have some values, as they are stored."""
+        store, collection = self._connection.store, self._collection(lookup.entity)
+        with translating(store.where.of(lookup.entity)):
+            for condition in conditions_of(lookup, wanted):
+                cursor = collection.find_raw_batches(condition, collation=SIMPLE)
+                with cleanup_unless_forked(cursor.close):
+                    while (batch := store.next_batch(cursor)) is not None:
+                        yield from documents_of(batch)
+
+    def _scan(self, entity: Entity) -> CollectionScan:
+        scan = CollectionScan.of(entity, self._changes)
+        finds = scan.change is not None and scan.change.lookups
+        return replace(scan, values=FindingValues(self._rows_found)) if finds else scan
 
     def _records(
         self, exporter: Exporter, within: KeyRange, rows: TenantFilter, size: ReadSize
@@ -188,12 +230,12 @@ class MongoView(BulkView):
     def _rows(
         self, entity: Entity, within: KeyRange, rows: TenantFilter, batch_size: int
     ) -> Generator[list[ScanRow]]:
-        store, scan = self._connection.store, CollectionScan.of(entity, self._changes)
+        store, scan = self._connection.store, self._scan(entity)
         with translating(store.where.of(entity)):
             yield from scan.batches(store, self._collection(entity), within, rows=rows, batch_size=batch_size)
 
     def _rows_of(self, entity: Entity, keys: Sequence[Key]) -> Generator[ScanRow]:
-        store, scan = self._connection.store, CollectionScan.of(entity, self._changes)
+        store, scan = self._connection.store, self._scan(entity)
         with translating(store.where.of(entity)):
             yield from scan.fetch(store, self._collection(entity), keys)
 

@@ -18,7 +18,7 @@ from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.port import BulkPort
 from twinstore.catalog.keys import LONGEST_TEXT, KeyRange
 from twinstore.clock import truncate_to_millisecond
-from twinstore.errors import Outcome
+from twinstore.errors import Outcome, UnsupportedCapabilityError
 from twinstore_postgres.access.access import PostgresAccess
 from twinstore_postgres.access.execution import UnboundExecution
 from twinstore_postgres.bulk.connections import (
@@ -117,6 +117,8 @@ class PostgresBulk(BulkPort):
 
     @override
     def with_changes(self, changes: DocumentChanges) -> BulkPort:
+        if any(map(changes.lookups, self.entities())):
+            raise UnsupportedCapabilityError(f"Rules cannot look up rows in {self.place}.")
         # Tables have no names at the top to drop, and their keys have the type of the model.
         if changes.only_drop or changes.keys or changes.ids or changes.written:
             return super().with_changes(changes)

@@ -52,7 +52,7 @@ class EarlierForms:
         for before in () if rules.reverse else reversed(applied_rules(settings)):
             found = [entity for entity in entities if is_replaceable(entity, before, rules)]
             if found:
-                changed = port.with_changes(copier_changes(before, found))
+                changed = port.with_changes(copier_changes(before, found, entities))
                 for entity in found:
                     self._earlier.setdefault(entity.name, []).append(changed)
 
@@ -94,8 +94,11 @@ def is_replaceable(entity: Entity, before: JobRules, rules: JobRules) -> bool:
     if entity.append_only or entity.release is not None or keys_differ(before, rules, [entity]):
         return False
     # A function that was changed since cannot be called any more.
-    present = {rule.sha256 for rule in rules.of(entity, FunctionRule)}
-    is_repeatable = all(rule.sha256 in present for rule in before.of(entity, FunctionRule))
+    functions = [
+        {rule.sha256 for rule in item.deciding(entity) if isinstance(rule, FunctionRule)}
+        for item in (before, rules)
+    ]
+    is_repeatable = functions[0] <= functions[1]
     return is_repeatable and before.digest(entity) != rules.digest(entity)
 
 

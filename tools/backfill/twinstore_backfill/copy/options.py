@@ -91,8 +91,6 @@ class CopyOptions:
         ):
             if limit is not None and limit < 0:
                 raise ValidationError(f"{name} should be 0 or more, not {limit}.")
-        if self.retry_quarantine and not self.execute:
-            raise ValidationError("A retry of the quarantine has no dry run; give execute as well.")
         if self.range_size > LARGEST_RANGE:
             raise ValidationError(f"--range-size should be at most {LARGEST_RANGE}, not {self.range_size}.")
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from itertools import combinations, product, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NoReturn
+from uuid import UUID
 
+from twinstore.catalog.entity import CopyPolicy
+from twinstore.catalog.keys import KeyType
 from twinstore.errors import ValidationError
 from twinstore.models.cron import CronError, validate_timezone
-from twinstore.models.fields import parse_timestamp
+from twinstore.models.fields import decimal_number, parse_timestamp
 from twinstore.models.shapes import Kind, shapes_of
 from twinstore_backfill.rules.forms import IGNORE_UNKNOWN
 from twinstore_backfill.rules.kinds import Group, acceptable
@@ -26,6 +29,7 @@ from twinstore_backfill.rules.model import (
     DropRule,
     IdRule,
     KeyRule,
+    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -66,7 +70,7 @@ RESULTS: Final[Mapping[RuleKind, frozenset[Kind]]] = {
     RuleKind.NUMBER: frozenset({Kind.INTEGER, Kind.NUMBER, Kind.DECIMAL}),
     RuleKind.ID: frozenset({Kind.TEXT, Kind.UUID, Kind.HEX, Kind.OBJECT_ID}),
 }
-CONVERTING: Final = (DateRule, NumberRule, IdRule)
+CONVERTING: Final = (DateRule, NumberRule, IdRule, LookupRule)
 # What JSON has for a kind of field; of the kinds that are missing here, any text.
 IN_JSON: Final[Mapping[Kind, tuple[type, ...]]] = {
     Kind.INTEGER: (int,),
@@ -76,6 +80,22 @@ IN_JSON: Final[Mapping[Kind, tuple[type, ...]]] = {
     Kind.LIST: (list,),
     Kind.MAP: (dict,),
     Kind.OBJECT: (dict,),
+    Kind.BYTES: (),
+}
+# Of these kinds there is one form, or not every text is one.
+FORMS: Final[Mapping[Kind, KeyType]] = {
+    Kind.OBJECT_ID: KeyType.OBJECT_ID,
+    Kind.UUID: KeyType.BINARY_UUID,
+}
+READERS: Final[Mapping[Kind, Callable[[str], object]]] = {
+    Kind.INSTANT: parse_timestamp,
+    Kind.DECIMAL: decimal_number,
+}
+# Keys of other types are any text.
+SAMPLES: Final[Mapping[KeyType, object]] = {
+    KeyType.INT64: 1,
+    KeyType.OBJECT_ID: "0" * 24,
+    KeyType.BINARY_UUID: str(UUID(int=0)),
 }
 
 
@@ -134,7 +154,7 @@ class RuleCheck:
         Raises:
             ValidationError: it does.
         """
-        scope = self._scope(rule, rule.entity)
+        scope = self.entities if rule.entity == ANY else [self._entity(rule, rule.entity)]
         for entity in scope:
             self._check_key_is_kept(rule, entity)
         if isinstance(rule, DropRule):
@@ -169,12 +189,12 @@ class RuleCheck:
         place = f"The job file {self.rules.file}, line {rule.line}: [[{rule.kind.value}]] {subject}"
         raise ValidationError(f"{place if rule.line else f'--{IGNORE_UNKNOWN} {rule.text}'}: {problem}")
 
-    def _scope(self, rule: Rule, name: str) -> Sequence[Entity]:
-        """Return the entities that a rule names."""
+    def _entity(self, rule: Rule, name: str) -> Entity:
+        """Return an entity that a rule names."""
         known = {entity.name: entity for entity in self.entities}
-        if name not in {ANY, *known}:
-            self._refuse(rule, f"there is no such entity{nearest(name, known)}")
-        return self.entities if name == ANY else [known[name]]
+        if name not in known:
+            self._refuse(rule, f"there is no entity {name}{nearest(name, known)}")
+        return known[name]
 
     def _check_key_is_kept(self, rule: Rule, entity: Entity) -> None:
         """Refuse a change of the key: both sides are cut and compared in the order of the stored one."""
@@ -282,6 +302,9 @@ class RuleCheck:
         if isinstance(rule, RenameRule):
             self._check_rename(rule, scope)
             return
+        if isinstance(rule, LookupRule):
+            self._check_lookup(rule, scope)
+            return
         for found in self._values(rule, scope, self._value_of_source):
             value = _innermost(found)
             if isinstance(rule, MapRule) and not self._is_converted(rule):
@@ -295,13 +318,61 @@ class RuleCheck:
                 self._refuse(rule, f"the field is a {value.kind.value} and not {wanted}.")
 
     def _check_rename(self, rule: RenameRule, scope: Sequence[Entity]) -> None:
-        if _leads_into(rule.path, rule.to) or _leads_into(rule.to, rule.path):
+        if _touch(rule.path, rule.to):
             self._refuse(rule, "it would move a value onto itself, into itself or over what it is in.")
         self._values(rule, scope, lambda entity, _: _value_of_model(entity, rule.to))
         pairs = zip(rule.path[:-1], rule.to[:-1], strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if ANY in {*rule.path[shared:], *rule.to[shared:]}:
             self._refuse(rule, "* would move several values to one place; name the property.")
+
+    def _check_lookup(self, rule: LookupRule, scope: Sequence[Entity]) -> None:
+        other = self._entity(rule, rule.other)
+        if other.copy_policy is CopyPolicy.LEFT_OUT:
+            self._refuse(rule, f"{other.name} is not copied, so none of its rows has a key in the target.")
+        first, *more = other.key
+        if rule.take is None and more:
+            names = " or ".join(other.key)
+            self._refuse(rule, f"take is needed: {names}, of which the key of {other.name} is made.")
+        take = rule.take or first
+        if take not in other.key:
+            self._refuse(rule, f"{take} is no part of the key of {other.name}{nearest(take, other.key)}")
+        self._check_finds(rule, other)
+        for entity in scope:
+            self._check_owner(rule, entity, other)
+        sample = SAMPLES.get(other.key_parts[other.key.index(take)].type, "")
+        for value in self._values(rule, scope, self._value_of_source):
+            if _cannot_hold(_innermost(value), sample) is not None:
+                self._refuse(rule, f"the field cannot hold the {take} of {other.name}.")
+
+    def _check_finds(self, rule: LookupRule, other: Entity) -> None:
+        """Refuse a field by which no document is found."""
+        if "." in rule.by or rule.by.startswith("$"):
+            self._refuse(rule, "by names a field at the top of documents.")
+        if any(found.path[:1] == (rule.by,) for found in self.rules.of(other, Rule)):
+            return
+        if rule.by == other.document_id:
+            self._refuse(rule, f"documents of {other.name} have {rule.by} as {ID}; give that.")
+        try:
+            _value_of_model(other, (rule.by,))
+        except UnknownPlaceError as error:
+            self._refuse(rule, f"by: {error}")
+
+    def _check_owner(self, rule: LookupRule, entity: Entity, other: Entity) -> None:
+        """Refuse rows that do not name their tenant, and to look that up."""
+        nameless = [item.name for item in (entity, other) if other.is_owned and item.tenant_field is None]
+        if nameless:
+            self._refuse(
+                rule, f"documents of {nameless[0]} name no tenant, and only one's rows may be found."
+            )
+        moves: list[tuple[Path, Path]] = [(item.path, item.to) for item in self.rules.of(entity, RenameRule)]
+        moves += [(item.of, item.path) for item in self.rules.of(entity, DeriveRule)]
+        tenant = {entity.tenant_field, f"_{entity.tenant_field}"}
+        sources = [way for way, to in moves if to[0] in tenant]
+        if rule.path[0] in tenant or any(_touch(way, rule.path) for way in sources):
+            self._refuse(rule, f"it would decide the tenant of {entity.name}, by which rows are found.")
+        if any(_touch(way, to) for way in sources for _, to in moves):
+            self._refuse(rule, f"rules make the tenant of {entity.name} in several steps; move it in one.")
 
     def _values(
         self,
@@ -331,7 +402,7 @@ class RuleCheck:
             if _leads_into(path, rename.path):
                 return _value_of_model(entity, (*rename.to, *path[len(rename.path) :]))
         read = [rule.of for rule in self.rules.of(entity, DeriveRule)]
-        if any(_leads_into(path, of) or _leads_into(of, path) for of in read):
+        if any(_touch(path, of) for of in read):
             return None
         return _value_of_model(entity, path)
 
@@ -402,7 +473,7 @@ class RuleCheck:
         unique = [name for index in entity.indexes if index.unique for name in index.names]
         for name in (*entity.key, ID, entity.tenant_field, *unique):
             path = () if name is None else tuple(name.split("."))
-            if path and (_leads_into(rule.path, path) or _leads_into(path, rule.path)):
+            if path and _touch(rule.path, path):
                 what = (
                     "tenant"
                     if name == entity.tenant_field
@@ -455,6 +526,11 @@ def _leads_into(path: Path, around: Path) -> bool:
     """Whether a path may lead to a value at or below another one."""
     pairs = zip(path, around, strict=False)
     return len(path) >= len(around) and all(one == other or ANY in {one, other} for one, other in pairs)
+
+
+def _touch(one: Path, other: Path) -> bool:
+    """Whether one path may lead to a value at, below or around the other one."""
+    return _leads_into(one, other) or _leads_into(other, one)
 
 
 def _overlap(one: Rule, other: Rule) -> bool:
@@ -524,15 +600,15 @@ def _cannot_hold(value: ValueShape | None, given: object) -> str | None:
         return None
     if value.kind in {Kind.NAMED, Kind.NUMBERED}:
         return _is_no_word(value, given)
-    if not isinstance(given, IN_JSON.get(value.kind, (str,))) or (
-        isinstance(given, bool) and value.kind is not Kind.FLAG
-    ):
+    is_other = not isinstance(given, IN_JSON.get(value.kind, (str,)))
+    is_flag = isinstance(given, bool) and value.kind is not Kind.FLAG
+    if is_other or is_flag or (value.kind in FORMS and not FORMS[value.kind].admits(given)):
         return f"the field is a {value.kind.value} and cannot hold {given!r}."
-    if value.kind is Kind.INSTANT:
+    if isinstance(given, str) and value.kind in READERS:
         try:
-            parse_timestamp(given)
+            READERS[value.kind](given)
         except ValueError as error:
-            return f"the field is an instant and cannot hold {given!r}: {error}."
+            return f"the field ({value.kind.value}) cannot hold {given!r}: {error}."
     items = given if isinstance(given, list) and value.item is not None else ()
     return next((problem for item in items if (problem := _cannot_hold(value.item, item))), None)
 

@@ -15,6 +15,7 @@ from twinstore_backfill.rules.model import (
     DropRule,
     IdRule,
     KeyRule,
+    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -110,6 +111,12 @@ FORMS: Final[Mapping[RuleKind, tuple[RuleKey, ...]]] = {
         _path(),
         RuleKey("to", Form.TEXT, "What it becomes.", "to", required=True, words=("uuid", "text")),
     ),
+    RuleKind.LOOKUP: (
+        _path("The value in the source that names another row, such as triggers.scheduleId."),
+        RuleKey("in", Form.ENTITY, "The entity of that row.", "other", required=True),
+        RuleKey("by", Form.FILLED, "The stored field of it that has the value.", "by", required=True),
+        RuleKey("take", Form.FILLED, "The part of its key. Default: the only one.", "take"),
+    ),
     RuleKind.DERIVE: (
         _path("The field of the model that is filled where it is absent."),
         *(
@@ -148,6 +155,7 @@ RULES: Final[Mapping[RuleKind, type[Rule]]] = {
         DateRule,
         NumberRule,
         IdRule,
+        LookupRule,
         DeriveRule,
         RenameRule,
         DropRule,

@@ -28,6 +28,7 @@ __all__ = [
     "IdRule",
     "JobRules",
     "KeyRule",
+    "LookupRule",
     "MapRule",
     "NumberRule",
     "RenameRule",
@@ -56,6 +57,7 @@ class RuleKind(StrEnum):
     DATE = "date"
     NUMBER = "number"
     ID = "id"
+    LOOKUP = "lookup"
     DERIVE = "derive"
     RENAME = "rename"
     DROP = "drop"
@@ -169,6 +171,22 @@ class IdRule(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookupRule(Rule):
+    """Replaces another unique field of a row, such as a name, by the key that this row has in the target.
+
+    Attributes:
+        other: the entity of the row.
+        by: the stored name of the field, at the top of its documents.
+        take: the part of the key; ``None`` if it has only one.
+    """
+
+    kind: ClassVar = RuleKind.LOOKUP
+    other: str
+    by: str
+    take: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeriveRule(Rule):
     """Fills a field that is absent with a value from a list of the same document."""
 
@@ -273,6 +291,10 @@ class JobRules:
         found = [rule for rule in self.of(entity, Rule) if not isinstance(rule, AcceptRule)]
         return sorted(found, key=lambda rule: order.index(rule.kind))
 
+    def changing_found(self, entity: Entity) -> Sequence[Rule]:
+        """Return the same rules as far as they count where others look a row up: it looks none up itself."""
+        return [rule for rule in self.changing(entity) if not isinstance(rule, LookupRule)]
+
     def dropped(self, entity: Entity, *, with_reason: bool = False) -> frozenset[str]:
         """Return the properties at the top of the documents of an entity that are dropped.
 
@@ -297,13 +319,21 @@ class JobRules:
         """Return what the rules that change documents say, of which ``rules.stored`` makes them again."""
         return [rule.document() for rule in self.rules if not isinstance(rule, AcceptRule)]
 
+    def deciding(self, entity: Entity) -> Sequence[Rule]:
+        """Return the rules that decide what rows of an entity become, and rows that it looks up."""
+        rules = list(self.changing(entity))
+        names = {rule.other for rule in rules if isinstance(rule, LookupRule)}
+        found = (rule for name in sorted(names) for rule in self.of(name, Rule))
+        return rules + [rule for rule in found if not isinstance(rule, LookupRule | AcceptRule)]
+
     def digest(self, entity: Entity) -> str:
         """Return 16 digits that are the same for the same changes of an entity; empty without any.
 
         The order in the file counts for ``replace`` alone.
         """
-        said = [json.dumps(rule.document(), sort_keys=True, default=str) for rule in self.changing(entity)]
-        in_order = [text for text, rule in zip(said, self.changing(entity), strict=True) if is_replace(rule)]
+        rules = self.deciding(entity)
+        said = [json.dumps(rule.document(), sort_keys=True, default=str) for rule in rules]
+        in_order = [text for text, rule in zip(said, rules, strict=True) if is_replace(rule)]
         rest = sorted(text for text in said if text not in in_order)
         return sha256("\n".join((*in_order, *rest)).encode()).hexdigest()[:16] if said else ""
 

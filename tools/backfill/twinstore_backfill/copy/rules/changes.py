@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.bulk.changes import ChangedDocument, ChangeRefusedError, DocumentChange, DocumentChanges
+from twinstore.bulk.changes import (
+    ChangedDocument,
+    ChangeRefusedError,
+    DocumentChange,
+    DocumentChanges,
+    Lookup,
+)
+from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.rules.model import (
     ANY,
     DefaultRule,
@@ -15,12 +22,12 @@ from twinstore_backfill.rules.model import (
     DropRule,
     IdRule,
     KeyRule,
-    RenameRule,
+    LookupRule,
     ReplaceRule,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.bulk.changes import StoredValues
     from twinstore.catalog.entity import Entity
@@ -41,6 +48,7 @@ class EntityChange(DocumentChange):
     steps: Sequence[tuple[int, str | None, Step]]
     broken_text: bool
     only_drops: frozenset[str] | None
+    found: Sequence[Lookup] = ()
 
     @property
     @override
@@ -51,6 +59,11 @@ class EntityChange(DocumentChange):
     @override
     def dropped(self) -> frozenset[str] | None:
         return self.only_drops
+
+    @property
+    @override
+    def lookups(self) -> Sequence[Lookup]:
+        return self.found
 
     @override
     def __call__(self, document: Members, values: StoredValues) -> ChangedDocument:
@@ -70,18 +83,31 @@ class EntityChange(DocumentChange):
         return ChangedDocument(document, sorted(changed))
 
 
-def copier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentChanges:
-    """Return what a copy changes in the documents of a source."""
+def copier_changes(
+    rules: JobRules, entities: Iterable[Entity], known: Iterable[Entity] = ()
+) -> DocumentChanges:
+    """Return what a copy changes in the documents of a source.
+
+    Args:
+        rules: the rules of the job.
+        entities: those whose documents are read.
+        known: others, whose rows they may look up.
+    """
     found = {entity: rules.changing(entity) for entity in entities}
-    keys = {entity.name: rule.path[0] for entity in found for rule in rules.of(entity, KeyRule)}
+    everything = (*known, *found)
+    keys = {entity.name: rule.path[0] for entity in everything for rule in rules.of(entity, KeyRule)}
     ids = {
         entity.name: rule.to
-        for entity in found
+        for entity in everything
         for rule in rules.of(entity, IdRule)
         if len(entity.key) == 1 and rule.path == (keys.get(entity.name) or key_name(entity),)
     }
     return DocumentChanges(
-        {entity.name: _change(entity, of_entity) for entity, of_entity in found.items() if of_entity},
+        {
+            entity.name: _change(entity, of_entity, _lookups(rules, of_entity, everything))
+            for entity, of_entity in found.items()
+            if of_entity
+        },
         keys,
         ids,
     )
@@ -93,14 +119,28 @@ def key_name(entity: Entity) -> str:
     return entity.key[0] if has_own_name else ID
 
 
-def _change(entity: Entity, rules: Sequence[Rule]) -> EntityChange:
+def _lookups(rules: JobRules, of_entity: Sequence[Rule], entities: Iterable[Entity]) -> Mapping[int, Lookup]:
+    """Return how each rule of an entity that looks rows up finds them, by its number."""
+    known = {entity.name: entity for entity in entities}
+    found: dict[int, Lookup] = {}
+    for rule in of_entity:
+        if isinstance(rule, LookupRule):
+            other = known[rule.other]
+            own = rules.changing_found(other)
+            change = _change(other, own, {}) if own else None
+            found[rule.number] = Lookup(other, rule.by, change, not decides_tenant(rules, other))
+    return found
+
+
+def _change(entity: Entity, rules: Sequence[Rule], lookups: Mapping[int, Lookup]) -> EntityChange:
     from twinstore_backfill.copy.rules.steps import Place, step_of  # noqa: PLC0415  # few jobs have rules
 
-    place = Place(entity, [rule for rule in rules if isinstance(rule, RenameRule)])
+    place = Place(entity, rules, lookups)
     return EntityChange(
         steps=tuple((rule.number, needed(rule), step_of(rule, place)) for rule in rules),
         broken_text=any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules),
         only_drops=only_drops(rules),
+        found=tuple(lookups.values()),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from binascii import Error
 from collections.abc import Mapping
 from copy import deepcopy
 from decimal import Decimal
@@ -89,19 +87,11 @@ def _instant(value: object) -> object:
         return value
 
 
-def _bytes(value: object) -> object:
-    try:
-        return b64decode(value, validate=True) if isinstance(value, str) else value
-    except Error:
-        return value
-
-
 TYPED: Final[Mapping[Kind, Callable[[object], object]]] = {
     Kind.OBJECT_ID: _object_id,
     Kind.UUID: _uuid,
     Kind.DECIMAL: _decimal,
     Kind.INSTANT: _instant,
-    Kind.BYTES: _bytes,
 }
 
 

@@ -12,16 +12,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from twinstore.catalog.entity import Entity
-    from twinstore_backfill.rules.model import JobRules
+    from twinstore_backfill.rules.model import JobRules, Rule
 
 
 def decides_tenant(rules: JobRules, entity: Entity) -> bool:
     """Whether a rule changes the tenant of the rows of an entity."""
-    wanted = {entity.tenant_field, ANY} if entity.tenant_field is not None else set()
-    return any(
-        not wanted.isdisjoint(rule.path[:1]) or (isinstance(rule, RenameRule) and rule.to[0] in wanted)
-        for rule in rules.changing(entity)
-    )
+    return any(makes_tenant(rule, entity) for rule in rules.changing(entity))
+
+
+def makes_tenant(rule: Rule, entity: Entity) -> bool:
+    """Whether this rule changes it."""
+    name = entity.tenant_field
+    # A function has no path, and keeps the tenant.
+    first = {*rule.path[:1], *(rule.to[:1] if isinstance(rule, RenameRule) else ())}
+    return name is not None and not first.isdisjoint({name, f"_{name}", ANY})
 
 
 def check_selection(rules: JobRules, entities: Iterable[Entity]) -> None:

@@ -9,23 +9,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from uuid import UUID
 
-from twinstore.bulk.changes import ChangeRefusedError, StoredObjectId, StoredReference, StoredValues
+from twinstore.bulk.changes import (
+    ChangeRefusedError,
+    Lookup,
+    StoredObjectId,
+    StoredReference,
+    StoredValues,
+)
 from twinstore.errors import ValidationError
 from twinstore.models.fields import BLANKS
 from twinstore.models.json_text import dumps
 from twinstore.models.shapes import Kind
 from twinstore_backfill.copy.rules.dates import LocalTimeError, Reader, reader_of, whole_milliseconds
 from twinstore_backfill.copy.rules.ids import uuid_of
+from twinstore_backfill.copy.rules.lookups import References
 from twinstore_backfill.copy.rules.numbers import InexactError, number_in, product
 from twinstore_backfill.copy.rules.places import ABSENT, Converter, Members, holders, objects, replace_each
 from twinstore_backfill.copy.rules.results import shape_at, stored_path, written
+from twinstore_backfill.copy.rules.selection import makes_tenant
 from twinstore_backfill.rules.functions import FunctionStep
 from twinstore_backfill.rules.model import (
     ANY,
@@ -36,6 +44,7 @@ from twinstore_backfill.rules.model import (
     FunctionRule,
     IdRule,
     KeyRule,
+    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -56,14 +65,16 @@ HEXADECIMAL: Final = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rule applies: the entity and what else moves its values."""
+    """Where a rule applies: the entity, all rules of it, and by their numbers what some of them look up."""
 
     entity: Entity
-    renames: Sequence[RenameRule]
+    rules: Sequence[Rule]
+    lookups: Mapping[int, Lookup] = field(default_factory=dict[int, Lookup])
 
     def shape(self, rule: Rule) -> ValueShape | None:
         """Return what the model has where the values of a rule end."""
-        return shape_at(self.entity, rule.path, self.renames)
+        renames = [item for item in self.rules if isinstance(item, RenameRule)]
+        return shape_at(self.entity, rule.path, renames)
 
     def kind(self, rule: Rule) -> Kind | None:
         """Return the kind of that."""
@@ -256,6 +267,16 @@ def as_kind(value: UUID | str, kind: Kind | None) -> object:
     return value.hex if kind is Kind.HEX else str(value)
 
 
+def _lookup(rule: LookupRule, place: Place) -> Step:
+    # The kinds behind this one that fill or move a field of the model.
+    later = [
+        step_of(item, place)
+        for item in place.rules
+        if isinstance(item, DeriveRule | RenameRule | DefaultRule) and makes_tenant(item, place.entity)
+    ]
+    return References(rule, place.entity, place.lookups[rule.number], place.shape(rule), later)
+
+
 # Fields that come, go and move.
 
 
@@ -427,6 +448,7 @@ STEPS: Final[Mapping[type[Rule], Callable[..., Step]]] = {
     DateRule: _date,
     NumberRule: _number,
     IdRule: _id,
+    LookupRule: _lookup,
     DeriveRule: _derive,
     RenameRule: _rename,
     DropRule: _drop,

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from twinstore.bulk.changes import ChangedDocument, ChangeRefusedError, DocumentChange, DocumentChanges
+from twinstore.bulk.changes import (
+    ChangedDocument,
+    ChangeRefusedError,
+    DocumentChange,
+    DocumentChanges,
+    Lookup,
+)
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import TenancyKind
 from twinstore.errors import ValidationError
@@ -18,6 +25,7 @@ from twinstore_backfill.rules.model import (
     IdRule,
     JobRules,
     KeyRule,
+    LookupRule,
     RenameRule,
     ReplaceRule,
     Rule,
@@ -25,7 +33,7 @@ from twinstore_backfill.rules.model import (
 from twinstore_backfill.verify.rules.fields import ID, renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from twinstore.bulk.changes import StoredValues
     from twinstore.catalog.entity import Entity
@@ -43,6 +51,7 @@ class VerifierChange(DocumentChange):
     steps: tuple[tuple[int, str | None, Step], ...]
     broken_text: bool
     dropped_names: frozenset[str] | None
+    looked_up: tuple[Lookup, ...] = ()
 
     @property
     def dropped(self) -> frozenset[str] | None:
@@ -53,6 +62,11 @@ class VerifierChange(DocumentChange):
     def reads_broken_text(self) -> bool:
         """Whether a rule replaces bytes that are not UTF-8."""
         return self.broken_text
+
+    @property
+    def lookups(self) -> tuple[Lookup, ...]:
+        """How rules find rows of other documents."""
+        return self.looked_up
 
     def __call__(self, document: Holder, values: StoredValues) -> ChangedDocument:
         """Return the document after the rules; the given one is changed in place."""
@@ -80,7 +94,9 @@ def verifier_changes(rules: JobRules, entities: Iterable[Entity]) -> DocumentCha
     changing = {entity.name: rules.changing(entity) for entity in known}
     return DocumentChanges(
         documents={
-            entity.name: change_of(entity, changing[entity.name]) for entity in known if changing[entity.name]
+            entity.name: change_of(entity, changing[entity.name], found_by(rules, entity, known))
+            for entity in known
+            if changing[entity.name]
         },
         keys={
             name: rule.path[0]
@@ -111,15 +127,38 @@ def key_place(entity: Entity, rules: Sequence[Rule]) -> tuple[str, ...]:
     return entity.key if entity.document_id is None and not entity.key_as_id else (ID,)
 
 
-def change_of(entity: Entity, rules: Sequence[Rule]) -> VerifierChange:
-    """Return the change of an entity."""
+def found_by(rules: JobRules, entity: Entity, entities: Sequence[Entity]) -> Mapping[int, Lookup]:
+    """Return how rules of an entity find other rows, by the number of the rule."""
+    pairs = [
+        (rule, other)
+        for rule in rules.of(entity, LookupRule)
+        for other in entities
+        if other.name == rule.other
+    ]
+    return {
+        rule.number: Lookup(
+            entity=other,
+            by=rule.by,
+            change=change_of(other, found, {}) if (found := rules.changing_found(other)) else None,
+            keeps_tenant=not moves_tenants(rules, other),
+        )
+        for rule, other in pairs
+    }
+
+
+def change_of(entity: Entity, rules: Sequence[Rule], lookups: Mapping[int, Lookup]) -> VerifierChange:
+    """Return the change of an entity; ``lookups`` by the numbers of the rules that look rows up."""
     from twinstore_backfill.verify.rules.kinds import Compilation  # noqa: PLC0415  # few jobs have rules
 
     renames = [rule for rule in rules if isinstance(rule, RenameRule)]
-    compilation = Compilation(entity, renames, any(isinstance(rule, KeyRule) for rule in rules))
+    own_key = any(isinstance(rule, KeyRule) for rule in rules)
+    plain = Compilation(entity, renames, own_key)
+    behind = takewhile(lambda rule: not isinstance(rule, LookupRule), reversed(rules) if lookups else ())
+    later = [plain.step(rule) for rule in behind if names_tenant(rule, renames, entity)]
+    compilation = replace(plain, lookups=lookups, later=later[::-1])
     broken = any(isinstance(rule, ReplaceRule) and rule.what == "invalid-utf-8" for rule in rules)
     steps = tuple((rule.number, top_of(rule), compilation.step(rule)) for rule in rules)
-    return VerifierChange(steps, broken, names_dropped(rules))
+    return VerifierChange(steps, broken, names_dropped(rules), tuple(lookups.values()))
 
 
 def top_of(rule: Rule) -> str | None:
@@ -130,13 +169,16 @@ def top_of(rule: Rule) -> str | None:
 
 def moves_tenants(rules: JobRules, entity: Entity) -> bool:
     """Whether a rule may change which tenant owns a row, so that no server can select or count by it."""
-    tenant = entity.tenant_field
-    if tenant is None:
-        return False
     changing = rules.changing(entity)
     renames = [rule for rule in changing if isinstance(rule, RenameRule)]
-    first = {place[0] for rule in changing for place in places_of(rule, renames)}
-    return not first.isdisjoint({tenant, f"_{tenant}", ANY})
+    return any(names_tenant(rule, renames, entity) for rule in changing)
+
+
+def names_tenant(rule: Rule, renames: Sequence[RenameRule], entity: Entity) -> bool:
+    """Whether a rule may change the tenant of a row."""
+    tenant = entity.tenant_field
+    first = {place[0] for place in places_of(rule, renames)}
+    return tenant is not None and not first.isdisjoint({tenant, f"_{tenant}", ANY})
 
 
 def check_tenants(rules: JobRules, entities: Iterable[Entity]) -> None:

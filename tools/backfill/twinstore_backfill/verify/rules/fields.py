@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from twinstore.bulk.changes import StoredObjectId
 from twinstore.catalog.keys import KeyType
-from twinstore.models.fields import parse_timestamp
+from twinstore.models.fields import decimal_number, parse_timestamp
 from twinstore.models.shapes import Kind, shapes_of
 from twinstore_backfill.rules.model import RenameRule
 
@@ -82,18 +82,20 @@ def in_type(value: object, kind: Kind | None, values: StoredValues) -> object:
 
 def _typed(value: object, kind: Kind | None) -> object:
     try:
-        if kind is Kind.DECIMAL and type(value) in {str, int, float}:
+        if kind is Kind.DECIMAL and type(value) in {int, float}:
             return Decimal(str(value))
         if isinstance(value, str):
             read = None if kind is None else TYPES.get(kind)
             return value if read is None else read(value)
-    except (ValueError, InvalidOperation, PydanticCustomError):
+    except PydanticCustomError:
         pass  # not of this type, which the model says better
     return value
 
 
 TYPES: Final[Mapping[Kind, Callable[[str], object]]] = {
     Kind.INSTANT: parse_timestamp,
-    Kind.UUID: UUID,
-    Kind.OBJECT_ID: StoredObjectId,
+    Kind.DECIMAL: decimal_number,
+    # Of each of these there is one form.
+    Kind.UUID: lambda text: UUID(text) if KeyType.BINARY_UUID.admits(text) else text,
+    Kind.OBJECT_ID: lambda text: StoredObjectId(text) if KeyType.OBJECT_ID.admits(text) else text,
 }

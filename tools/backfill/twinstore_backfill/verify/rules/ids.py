@@ -37,7 +37,7 @@ def digits_of(value: object) -> str | None:
     """Return the digits of an ObjectId or of their text, ``None`` for anything else."""
     if isinstance(value, StoredObjectId):
         return value.digits
-    return value.lower() if isinstance(value, str) and DIGITS.fullmatch(value) else None
+    return value.lower() if type(value) is str and DIGITS.fullmatch(value) else None
 
 
 def key_after(key: Key, kind: KeyType) -> Key:

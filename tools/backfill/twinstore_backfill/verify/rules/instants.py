@@ -180,7 +180,7 @@ def counted_instant(value: object, per_second: int) -> datetime | None:
 
 
 def _count(value: object) -> Exact | None:
-    if isinstance(value, str):
+    if type(value) is str:
         return of_text(value) if COUNT.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
@@ -211,7 +211,7 @@ class Formats:
         for per_second in self.counts:
             if (counted := counted_instant(value, per_second)) is not None:
                 yield counted
-        if isinstance(value, str):
+        if type(value) is str:
             for item in self.texts:
                 if (found := item.instant(value)) is not None:
                     yield found

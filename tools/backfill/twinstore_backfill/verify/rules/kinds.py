@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from twinstore.bulk.changes import ChangeRefusedError, StoredObjectId, StoredReference
+from twinstore.bulk.changes import NAMING, ChangeRefusedError, StoredObjectId, StoredReference
+from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind, Tenant
 from twinstore.models.fields import BLANKS
 from twinstore.models.shapes import Kind
 from twinstore_backfill.rules.functions import FunctionStep
@@ -22,6 +23,7 @@ from twinstore_backfill.rules.model import (
     DropRule,
     IdRule,
     KeyRule,
+    LookupRule,
     MapRule,
     NumberRule,
     RenameRule,
@@ -48,7 +50,7 @@ from twinstore_backfill.verify.rules.places import (
 )
 
 if TYPE_CHECKING:
-    from twinstore.bulk.changes import StoredValues
+    from twinstore.bulk.changes import Lookup, StoredValues
     from twinstore.catalog.entity import Entity
 
 Step: TypeAlias = "Callable[[Holder, StoredValues], bool]"
@@ -66,11 +68,15 @@ class Compilation:
         entity: its description.
         renames: the renames, by which stored places become places of the model.
         own_key: its key is a field, not ``_id``.
+        lookups: how rules find rows of other documents, by the number of the rule.
+        later: what gives documents another tenant after rows are looked up.
     """
 
     entity: Entity
     renames: Sequence[RenameRule]
     own_key: bool
+    lookups: Mapping[int, Lookup] = field(default_factory=dict)
+    later: Sequence[Step] = ()
 
     def step(self, rule: Rule) -> Step:
         """Return what a rule does."""
@@ -83,6 +89,20 @@ class Compilation:
     def stored(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """Return where documents have a place of the model."""
         return stored_path(self.entity, path, own_key=self.own_key)
+
+    def owner(self, document: Holder, values: StoredValues) -> StoredOwner:
+        """Return whose row a document is after all rules, the given one being before the later ones."""
+        tenant = self.entity.tenant_field
+        if tenant is None:
+            return NO_TENANT
+        after = deepcopy(document) if self.later else document
+        for step in self.later:
+            step(after, values)
+        is_internal = any(item.name == tenant and not item.plain for item in self.entity.storage)
+        value = after.get(f"_{tenant}" if is_internal else tenant)
+        if value is None and self.entity.tenancy.kind is TenancyKind.OPTIONAL:
+            return NO_TENANT
+        return Tenant(value) if type(value) is str else UNKNOWN_TENANT
 
 
 def refusal(rule: Rule, why: str) -> ChangeRefusedError:
@@ -100,7 +120,7 @@ def replace_step(rule: ReplaceRule, compilation: Compilation) -> Step:
         return value if found == value else found
 
     def shallow(value: object) -> object:
-        return text(value) if isinstance(value, str) else value
+        return text(value) if type(value) is str else value
 
     def deep(value: object) -> object:
         if isinstance(value, list):
@@ -127,10 +147,10 @@ def trim_step(rule: TrimRule, compilation: Compilation) -> Step:
     def act(value: object) -> object:
         if isinstance(value, list):
             value = same_unless_changed(value, list(map(act, value)))
-        elif isinstance(value, str):
+        elif type(value) is str:
             found = outer.sub("", value)
             value = value if found == value else found
-        return GONE if rule.empty and isinstance(value, str | list | dict) and not value else value
+        return GONE if rule.empty and type(value) in {str, list, dict} and not value else value
 
     return lambda document, _: replace_whole(document, rule.path, act)
 
@@ -160,7 +180,8 @@ def word_of(value: object) -> str | None:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    return value if isinstance(value, str) else None
+    # Code of the client is a text too.
+    return value if type(value) is str else None
 
 
 def date_step(rule: DateRule, compilation: Compilation) -> Step:
@@ -191,7 +212,7 @@ def number_step(rule: NumberRule, compilation: Compilation) -> Step:
 
     def given(value: object) -> numbers.Exact | None:
         if rule.source == "text":
-            return numbers.of_text(value) if isinstance(value, str) else None
+            return numbers.of_text(value) if type(value) is str else None
         return numbers.of_decimal(value) if isinstance(value, Decimal) and kind is not Kind.DECIMAL else None
 
     def step(document: Holder, values: StoredValues) -> bool:
@@ -226,6 +247,40 @@ def id_step(rule: IdRule, compilation: Compilation) -> Step:
             if digits is None:
                 return stored
             found = values.write(made(digits))
+            return stored if type(found) is type(stored) and found == stored else found
+
+        return replace_at(document, rule.path, act)
+
+    return step
+
+
+def lookup_step(rule: LookupRule, compilation: Compilation) -> Step:
+    """Replace a value that another row has by the key of that row."""
+    lookup, kind = compilation.lookups[rule.number], compilation.kind(rule.path)
+    other = lookup.entity
+    part = 0 if rule.take is None else other.key.index(rule.take)
+    which = f"{other.singular} of its tenant by {rule.by}"
+
+    def step(document: Holder, values: StoredValues) -> bool:
+        wanted = [item for item in values_at(document, rule.path) if item is not None]
+        if not wanted:
+            return False
+        owner = compilation.owner(document, values) if other.is_owned else NO_TENANT
+        asked = [item for item in wanted if type(values.read(item)) in NAMING]
+        rows = [] if owner is UNKNOWN_TENANT else list(values.found(lookup, owner, asked))
+
+        def act(stored: object) -> object:
+            value = values.read(stored)
+            if value is None:
+                return stored
+            keys = {
+                row.key
+                for row in rows
+                if row.owner == owner and type(row.value) is type(value) and row.value == value
+            }
+            if len(keys) != 1:
+                raise refusal(rule, f"finds {'more than one' if keys else 'no'} {which}")
+            found = in_type(keys.pop()[part], kind, values)
             return stored if type(found) is type(stored) and found == stored else found
 
         return replace_at(document, rule.path, act)
@@ -368,6 +423,7 @@ STEPS: Final[Mapping[RuleKind, Callable[[Any, Compilation], Step]]] = {
     RuleKind.DATE: date_step,
     RuleKind.NUMBER: number_step,
     RuleKind.ID: id_step,
+    RuleKind.LOOKUP: lookup_step,
     RuleKind.DERIVE: derive_step,
     RuleKind.RENAME: rename_step,
     RuleKind.DROP: drop_step,
