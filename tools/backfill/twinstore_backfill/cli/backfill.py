@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "repair": ("repair:repair", "Copy the rows that a verification reported again, and compare them."),
     "quarantine": ("quarantine:app", "Show documents that could not be copied, and retry them."),
     "status": ("copy:status", "Show the progress of the copies into a target, and their workers."),
+    "serve": ("serve:serve", "Show the jobs of a ledger in browsers, until Ctrl-C. Reads only."),
     "report": ("verify:report", "Print a parity report in another format."),
     "selftest": ("selftest:selftest", "Corrupt a sample in every known way, and count what verify finds."),
     "pause": ("copy:pause", "Pause a running copy after its ranges in progress."),

@@ -279,6 +279,8 @@ backfill quarantine export --to Postgres --out held
 backfill quarantine retry --from Mongo --to Postgres --execute
 backfill status --to Postgres
 backfill status --to Postgres --watch
+backfill serve --to Postgres
+backfill serve --to Postgres --reports report
 backfill report --in report --format markdown
 backfill selftest --from Mongo --to Postgres --sample 20
 backfill pause --to Postgres
