@@ -49,6 +49,8 @@ LINES: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("backfill rate", ("1000", *INTO), 0),
     ("backfill resume", INTO, 0),
     ("backfill status", INTO, 0),
+    # It would not end by itself.
+    ("backfill serve", (*INTO, "--host", "192.0.2.1"), 2),
     ("backfill quarantine list", INTO, 0),
     ("backfill quarantine show", (*INTO, "--entity", "runs", "--key", "bad"), 0),
     ("backfill quarantine export", (*INTO, "--out", "kept.ndjson"), 0),

@@ -119,7 +119,7 @@ class Board:
         event = "".join(f"data: {line}\n" for line in content.split("\n")) + "\n"
         return Snapshot(
             progress["answers"],
-            page(content).encode(),
+            page(progress, self._found).encode(),
             event.encode(),
             json.dumps(progress).encode(),
             json.dumps(self._found).encode(),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from markupsafe import Markup
-
 from twinstore_backfill.report.html import (
     BAR,
     MIN_PIECE_WIDTH,
@@ -29,29 +27,29 @@ Document = dict[str, Any]
 PACKAGES: Final = ("twinstore_backfill.serve", "twinstore_backfill.report")
 
 
-def page(content: Markup) -> str:
-    """Return the page around its content."""
-    return _templates().get_template("serve.html").render(content=content)
+def page(progress: Document, found: Document) -> str:
+    """Return the whole page."""
+    return _templates().get_template("serve.html").render(_words(progress, found))
 
 
-def body(progress: Document, found: Document) -> Markup:
-    """Return the content of the page, as the templates have made it."""
+def body(progress: Document, found: Document) -> str:
+    """Return the part of it that changes."""
+    return _templates().get_template("body.html").render(_words(progress, found))
+
+
+def _words(progress: Document, found: Document) -> Document:
+    """Return what the templates show."""
     running = sum(not job["ended"] for job in progress["jobs"])
     state = ("RUNNING", "running") if running else ("IDLE", "skipped")
-    content = (
-        _templates()
-        .get_template("body.html")
-        .render(
-            progress=progress,
-            state=state if progress["answers"] else ("NO ANSWER", "fail"),
-            running=running,
-            answered=instant_text(progress["answered_at"] or "never"),
-            jobs=[_job(job) for job in progress["jobs"]],
-            reports=[_report(item) for item in found["reports"]],
-            unreadable=found["unreadable"],
-        )
-    )
-    return Markup(content)  # noqa: S704  # its texts are escaped
+    return {
+        "progress": progress,
+        "state": state if progress["answers"] else ("NO ANSWER", "fail"),
+        "running": running,
+        "answered": instant_text(progress["answered_at"] or "never"),
+        "jobs": [_job(job) for job in progress["jobs"]],
+        "reports": [_report(item) for item in found["reports"]],
+        "unreadable": found["unreadable"],
+    }
 
 
 @cache
