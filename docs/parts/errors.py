@@ -27,7 +27,7 @@ MEANINGS: Final = {
     Exit.INCONCLUSIVE: "No difference was seen, but something was quarantined, sampled or skipped.",
     Exit.FAILED: "A failure while running. The state is saved; the same command resumes.",
     Exit.GATE_REFUSED: "A gate was refused. Reserved: no command of this version ends with it.",
-    Exit.PREFLIGHT_REFUSED: "A store is not ready, or consent is missing. No row was written.",
+    Exit.PREFLIGHT_REFUSED: "A store is not ready, consent is missing, or `backfill run` needs a decision.",
     Exit.LEASE_HELD: "Another worker holds the lease of the job, or took it over.",
     Exit.INTERRUPTED: "Interrupted by SIGINT (Ctrl-C). The state is saved; the same command resumes.",
     Exit.TERMINATED: "Interrupted by SIGTERM. The state is saved; the same command resumes.",

@@ -37,6 +37,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "backends/postgres": ("postgres",),
     "tools/backfill": ("backfill",),
     "tools/backfill/twinstore_backfill/progress/prometheus.py": ("backfill", "metrics"),
+    "tools/backfill/twinstore_backfill/serve": ("serve",),
     "tools/embedded": ("embedded",),
     "samples/service": ("postgres", "service"),
 }

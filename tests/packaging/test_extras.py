@@ -103,6 +103,12 @@ CASES: Final = (
     ),
     # Without a driver: a run loads the ones that it is about.
     Case("backfill", "import twinstore.migration", frozenset({"click", "jinja2", "rich", "typer"}), "rich"),
+    Case(
+        "serve",
+        "import twinstore_backfill.serve.app",
+        frozenset({"anyio", "click", "jinja2", "rich", "starlette", "typer", "uvicorn"}),
+        "starlette and uvicorn",
+    ),
     Case("testing", "import twinstore.testing", frozenset({"hypothesis", "pytest"}), "hypothesis"),
     Case(
         "testing",

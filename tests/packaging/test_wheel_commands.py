@@ -32,6 +32,7 @@ ON: Final = ("--module", "scheduler", "--backend", "postgres")
 # In their order: each finds what those before it have left. A code other than 0 is the answer wanted.
 LINES: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("backends", (), 0),
+    ("init", (), 2),
     ("doctor", (), 0),
     ("config show", (), 0),
     ("config check", (), 0),
@@ -48,12 +49,15 @@ LINES: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("backfill rate", ("1000", *INTO), 0),
     ("backfill resume", INTO, 0),
     ("backfill status", INTO, 0),
+    # It would not end by itself.
+    ("backfill serve", (*INTO, "--host", "192.0.2.1"), 2),
     ("backfill quarantine list", INTO, 0),
     ("backfill quarantine show", (*INTO, "--entity", "runs", "--key", "bad"), 0),
     ("backfill quarantine export", (*INTO, "--out", "kept.ndjson"), 0),
     ("backfill quarantine retry", BOTH, 1),
     ("backfill copy", (*BOTH, "--execute", "--out", "copy"), 3),
     ("backfill verify", (*BOTH, "--out", "report"), 3),
+    ("backfill run", (*BOTH, "--execute"), 6),
     ("backfill report", ("--in", "report"), 0),
     ("backfill diff", (*BOTH, "--entity", "runs", "--key", "acme-run-1"), 0),
     ("backfill recheck", (*BOTH, "--in", "report"), 3),

@@ -26,6 +26,7 @@ from twinstore.errors import (
     ValidationError,
 )
 from twinstore_backfill.outcome import InterruptedRunError
+from twinstore_backfill.steps import DecisionNeededError, Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,6 +117,8 @@ def made(kind: type[TwinstoreError]) -> TwinstoreError:
         error: TwinstoreError = kind("what was wrong", 15)
     elif issubclass(kind, CorruptionRefusedError):
         error = kind("a_constraint", unique=True)
+    elif issubclass(kind, DecisionNeededError):
+        error = kind(Question.ROWS, "what was wrong", options=("--accept-rows",), rules=("[[accept]]",))
     else:
         error = kind("what was wrong", **WHERE, **more)
     error.__dict__["noted"] = ["later", {"by": "a caller"}]

@@ -500,3 +500,42 @@ def test_opening_a_storage_imports_no_reader_of_files_that_it_does_not_read(tmp_
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert done.stdout.strip() == "[]"
+
+
+def postgres_settings(settings: Settings) -> PostgresSettings:
+    found = settings.backend_settings("scheduler", load_backend("Postgres"))
+    assert isinstance(found, PostgresSettings)
+    return found
+
+
+def test_a_connection_string_may_name_the_variable_or_the_file_that_holds_it(tmp_path: Path) -> None:
+    """In every source; only this kind of key is followed, and what is found is a secret like any other."""
+    (tmp_path / "url").write_text(f"{URL}\n")
+    line = env_file(tmp_path, f"HELD={URL}\n")
+    for given, env, environ in (
+        (f"file:{tmp_path / 'url'}", None, {}),
+        ("env:HELD", None, {"HELD": URL}),
+        ("env:HELD", line, {}),
+    ):
+        settings = load({"Persistence": {"Postgres": {"ConnectionString": given}}}, env, None, **environ)
+        assert postgres_settings(settings).connection_string == SecretStr(URL)
+        assert PASSWORD not in str(settings.describe())
+        settings = load(None, env, None, **environ, **{NAME: given})
+        assert postgres_settings(settings).connection_string == SecretStr(URL)
+    kept = load({"Persistence": {"Postgres": {"ApplicationRole": "env:HELD"}}}, HELD=URL)
+    assert postgres_settings(kept).application_role == "env:HELD"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("env:NO_SUCH_URL", "names the variable 'NO_SUCH_URL', which is not set"),
+        ("file:/no/such/url", "File /no/such/url (named by Persistence:Postgres:ConnectionString"),
+    ],
+)
+def test_what_holds_no_connection_string_matters_to_its_driver_only(given: str, said: str) -> None:
+    persistence = {"Scheduler": "Memory", "Postgres": {"ConnectionString": given}}
+    settings = load({"Persistence": persistence})
+    with open_storage(settings) as storage:
+        assert storage.scheduler.driver == "Memory"
+    assert said in refusal(lambda: postgres_settings(settings))

@@ -153,6 +153,35 @@ def read_text(path: Path, name: str) -> str:
     raise _refused(name, problem)
 
 
+# How a connection string begins that is elsewhere, so that no file and no command line holds its password.
+ELSEWHERE: Final = ("env:", "file:")
+
+
+def read_elsewhere(text: str, variables: Mapping[str, str], owner: str) -> str:
+    """Return a text, or what the variable or the file holds that it names with ``env:`` or ``file:``.
+
+    Args:
+        text: the text.
+        variables: where variables are looked up.
+        owner: what has the text, for messages.
+
+    Raises:
+        ConfigurationError: the variable is not set, or the file cannot be read.
+    """
+    if not text.startswith(ELSEWHERE):
+        return text
+    kind, _, name = text.partition(":")
+    if kind == "file":
+        return read_text(Path(name), f"file {mask_secret_url(name)} (named by {owner})").strip()
+    value = variables.get(name) if name.isprintable() else None
+    if not value:
+        raise ConfigurationError(
+            f"{owner[0].upper()}{owner[1:]} names the variable {mask_secret_url(name)!r}, which is not set; "
+            "set it, or give the URL itself."
+        )
+    return value.strip()
+
+
 def _refused(name: str, problem: str) -> ConfigurationError:
     return ConfigurationError(f"{name[0].upper()}{name[1:]} {problem}.")
 

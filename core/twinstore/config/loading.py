@@ -1,8 +1,8 @@
 """Brings the sources of the settings together.
 
 file, secret files, environment file, environment, mapping -> entries of known top sections -> one layer each,
-no key twice -> merged, later wins -> every key spelled properly or refused -> Settings, which check switches
-and options
+no key twice -> merged, later wins -> every key spelled properly or refused -> connection strings read where
+they are -> Settings, which check switches and options
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from twinstore.config.entries import collect, merge, walk
 from twinstore.config.files import environment, read_env_file, read_file, read_secrets
 from twinstore.config.keys import key_tree, spelled
-from twinstore.config.settings import Settings
+from twinstore.config.settings import Settings, follow_if_possible
 from twinstore.errors import ConfigurationError
 from twinstore.runtime.secrets import mask_secret_url, without_locals
 
@@ -86,7 +86,8 @@ def load_settings(
     # Each source by itself: a key given twice in one is a mistake, in two of them the later one wins.
     layers = [collect(replace(entry, path=spelled(entry, tree)) for entry in source) for source in sources]
     note = "" if config or source is not None else NO_FILE
-    return Settings(MappingProxyType(merge(layers)), note)
+    found = {path: follow_if_possible(entry, variables) for path, entry in merge(layers).items()}
+    return Settings(MappingProxyType(found), note)
 
 
 def _given(source: object) -> tuple[Mapping[str, object], object, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from twinstore.config.entries import (
     refuse_overlap,
     walk_below,
 )
+from twinstore.config.files import ELSEWHERE, read_elsewhere
 from twinstore.config.keys import (
     allowed_drivers,
     canonical_driver,
@@ -325,6 +327,25 @@ def _is_connection(name: str) -> bool:
     return plain.endswith(CONNECTION) or bool(get_close_matches(plain, [CONNECTION], 1, SIMILARITY_CUTOFF))
 
 
+def follow(entry: SettingsEntry, variables: Mapping[str, str]) -> SettingsEntry:
+    """Return an entry, a connection string with what the variable or file holds that it names.
+
+    Raises:
+        ConfigurationError: that variable is not set, or the file cannot be read.
+    """
+    if not (entry.path[-1].casefold().endswith(CONNECTION) and entry.text.startswith(ELSEWHERE)):
+        return entry
+    text = read_elsewhere(entry.text, variables, f"{entry.key} ({entry.source})")
+    return replace(entry, value=SecretStr(text) if isinstance(entry.value, SecretStr) else text)
+
+
+def follow_if_possible(entry: SettingsEntry, variables: Mapping[str, str]) -> SettingsEntry:
+    """Do the same, but leave what cannot be read: the driver that needs it says so."""
+    with suppress(ConfigurationError):
+        return follow(entry, variables)
+    return entry
+
+
 def _masked(value: object) -> object:
     if isinstance(value, str):
         return mask_secret_url(value)
@@ -349,7 +370,7 @@ def build_settings(
     Raises:
         ConfigurationError: a key is unknown, a value is refused, or a required one is absent.
     """
-    named = _named(spec.settings, entries)
+    named = {path: follow(entry, os.environ) for path, entry in _named(spec.settings, entries).items()}
     try:
         return spec.settings.model_validate(nest((entry.path, entry.value) for entry in named.values()))
     except ValidationError as error:

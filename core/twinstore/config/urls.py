@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from pydantic import SecretStr
 
 from twinstore.config.entries import Entries, SettingsEntry, collect, fold, merge
-from twinstore.config.files import read_text
+from twinstore.config.files import read_elsewhere
 from twinstore.config.keys import module_keys
 from twinstore.config.settings import Settings
 from twinstore.errors import ConfigurationError
 from twinstore.plugins.drivers import list_backends, load_backend
-from twinstore.runtime.secrets import mask_secret_url, without_locals
+from twinstore.runtime.secrets import without_locals
 
 __all__ = ["settings_of_url"]
 
@@ -76,15 +75,4 @@ def _resolved(url: object) -> str:
     text = url.get_secret_value() if isinstance(url, SecretStr) else url
     if not isinstance(text, str):
         raise ConfigurationError(f"Argument url should be a text, not {type(text).__name__}.")
-    kind, _, name = text.partition(":")
-    if kind == "env":
-        value = os.environ.get(name) if name.isprintable() else None
-        if not value:
-            raise ConfigurationError(
-                f"The url names the variable {mask_secret_url(name)!r}, which is not set; set it, "
-                "or give the URL itself."
-            )
-        return value.strip()
-    if kind == "file":
-        return read_text(Path(name), f"file {mask_secret_url(name)} (named by the url)").strip()
-    return text
+    return read_elsewhere(text, os.environ, "the url")

@@ -15,6 +15,7 @@ from twinstore.ledger import Lease, Ledger, QuarantineLine, RangeTally
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.copying import ranges_at, started, taken
 from twinstore_backfill.cli import watching
+from twinstore_backfill.copy.rates import Rates
 from twinstore_backfill.copy.status import quarantine_reasons, status_document
 from twinstore_backfill.outcome import Exit, UnknownJobError
 from twinstore_backfill.process.stopping import StopSwitch
@@ -108,7 +109,7 @@ def test_it_ends_with_a_signal_and_leaves_the_job(pair: MemoryPair, lease: Lease
 def test_a_terminal_shows_entities_and_causes(pair: MemoryPair, lease: Lease) -> None:
     finish(pair, lease)
     (job,) = status_document(pair.target, lease.job_id)["jobs"]
-    rates = watching.Rates()
+    rates = Rates()
     rates.add(job, 0)
     shown = StringIO()
     causes = quarantine_reasons(pair.target, lease.job_id)

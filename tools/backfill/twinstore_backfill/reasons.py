@@ -16,7 +16,7 @@ from twinstore.bulk.unique_moves import without_holder
 from twinstore_backfill.causes import cause_of
 from twinstore_backfill.report.model import CauseReport
 from twinstore_backfill.rules.kinds import acceptable
-from twinstore_backfill.rules.model import quoted
+from twinstore_backfill.rules.model import quoted, toml_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Example = Key | str | None
 
-__all__ = ["CONFLICT", "NORMALISED", "QUARANTINED", "UNPROVED", "Reasons", "remedy_of"]
+__all__ = ["CONFLICT", "NORMALISED", "QUARANTINED", "UNPROVED", "Reasons", "accept_rule", "remedy_of"]
 
 QUARANTINED: Final = "quarantined"
 UNPROVED: Final = "unproved"
@@ -132,10 +132,11 @@ def remedy_of(entity: Entity, kind: str, cause: str, reason: str, rows: int) -> 
         return rule
     if acceptable(cause) is None:
         return f"twinstore backfill quarantine list --entity {entity.name}"
-    return _accepted(cause, {"entity": entity.name, "most": rows})
+    return accept_rule(cause, {"entity": entity.name, "most": rows})
 
 
-def _accepted(kind: str, keys: Mapping[str, object]) -> str:
+def accept_rule(kind: str, keys: Mapping[str, object]) -> str:
+    """Return the acceptance of a kind as a job file has it."""
     return _rule("accept", {"kind": kind, **keys, "reason": "…", "approved-by": "…"})
 
 
@@ -148,12 +149,14 @@ def _for_equivalence(entity: Entity, reason: str) -> str:
     # No rule changes a key, and no job accepts another form of what identifies a row.
     if field in entity.key:
         return ""
+    if found["kind"] == "ignored":  # a dropped property, without a reason
+        return _rule("drop", {"path": _path(entity, names), "reason": "…"})
     if found["kind"] == "whitespace":
         return _rule("trim", {"path": _path(entity, names), "reason": "…"})
     identity = {entity.tenant_field, *(name for index in entity.uniques for name in index.names)}
     if field in identity or acceptable(found["kind"]) is None:
         return ""
-    return _accepted(found["kind"], {"path": _path(entity, names)})
+    return accept_rule(found["kind"], {"path": _path(entity, names)})
 
 
 def _rule_for(entity: Entity, cause: str, reason: str) -> str:
@@ -218,5 +221,4 @@ def _toml(value: object) -> str:
         return f"{{ {', '.join(f'{_toml(name)} = {_toml(item)}' for name, item in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return str(value) if isinstance(value, int) else f'"{text}"'
+    return str(value) if isinstance(value, int) else toml_text(str(value))

@@ -11,6 +11,7 @@ from twinstore_backfill.cli.version import VersionOption
 
 # In the order in which a new user needs them.
 COMMANDS: Final[dict[str, CommandEntry]] = {
+    "init": ("init:init", "Ask for two stores, test them, and write settings and a job file."),
     "backfill": ("backfill:app", "Copy a module between two stores and prove that both hold the same."),
     "migrate": ("migrate:app", "Create, upgrade and check the schema of a module."),
     "config": ("config:app", "Show the settings, or check that they work."),
@@ -32,8 +33,8 @@ app = typer.Typer(
     cls=lazy_group(COMMANDS, root=True),
     help="Move the data of a service between MongoDB and PostgreSQL, and prove that nothing was lost.",
     epilog="The options above may be at any position. Exit codes: 0 done or equal, 1 differences or "
-    "conflicts, 2 usage or configuration, 3 inconclusive, 4 failed but resumable, 6 pre-flight refused, 7 "
-    "another worker holds the lease, 130/143 interrupted.",
+    "conflicts, 2 usage or configuration, 3 inconclusive, 4 failed but resumable, 6 refused or a decision "
+    "needed, 7 another worker holds the lease, 130/143 interrupted.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["--help", "-h"]},
     # Its tracebacks can show local variables, and those hold documents and passwords.

@@ -23,6 +23,7 @@ JobFileOption = Annotated[
 
 # In the order in which a migration needs them.
 COMMANDS: Final[dict[str, CommandEntry]] = {
+    "run": ("run:run", "Plan, dry run, copy and verify; stop at what a person must decide."),
     "plan": ("copy:plan", "Show what a copy would do, refuse or change, and why. Writes nothing."),
     "copy": ("copy:copy", "Copy a module from one store to another. Without --execute nothing is written."),
     "verify": ("verify:verify", "Prove that two stores hold the same. Stop writers first."),
@@ -31,6 +32,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "repair": ("repair:repair", "Copy the rows that a verification reported again, and compare them."),
     "quarantine": ("quarantine:app", "Show documents that could not be copied, and retry them."),
     "status": ("copy:status", "Show the progress of the copies into a target, and their workers."),
+    "serve": ("serve:serve", "Show the jobs of a ledger in browsers, until Ctrl-C. Reads only."),
     "report": ("verify:report", "Print a parity report in another format."),
     "selftest": ("selftest:selftest", "Corrupt a sample in every known way, and count what verify finds."),
     "pause": ("copy:pause", "Pause a running copy after its ranges in progress."),
@@ -50,8 +52,12 @@ app = typer.Typer(
 @app.callback()
 def options(context: typer.Context, job_file: JobFileOption = None) -> None:
     """Take what a job file says as the values of options that are not given."""
-    if job_file is None:
-        return
+    if job_file is not None:
+        use_job_file(context, job_file)
+
+
+def use_job_file(context: typer.Context, job_file: Path) -> None:
+    """Take what a job file says in the context of this group."""
     job = read_job_file(job_file)
     commands = dict(_commands(context.command))
     known = {

@@ -31,7 +31,7 @@ ADVANCED_OPTIONS: Final = """
 --source-config --target-config --key-from --key-to --since --until --as-of --seed --sample-size --range-size
 --max-conflicts --max-quarantine --delete-extra --start-clean --reason --approved-by --require-cutover-ready
 --require-no-exceptions --groups --benchmark --max-ratio --ignore-unknown --ignore-field --title --on-finish
---progress --metrics-port --thorough
+--progress --metrics-port --thorough --accept-rows
 """
 
 
@@ -258,6 +258,10 @@ class LeafCommand(TyperCommand):
 
 # What to type, for the help of each command and its section in the documentation.
 EXAMPLES: Final = """
+init
+init --module library --from-url env:SOURCE_URL --to-url env:TARGET_URL --to-owner-url env:OWNER_URL
+backfill run migration.toml
+backfill run migration.toml --execute
 backfill plan --from Mongo --to Postgres
 backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module library
 backfill copy --from Mongo --to Postgres
@@ -275,6 +279,8 @@ backfill quarantine export --to Postgres --out held
 backfill quarantine retry --from Mongo --to Postgres --execute
 backfill status --to Postgres
 backfill status --to Postgres --watch
+backfill serve --to Postgres
+backfill serve --to Postgres --reports report
 backfill report --in report --format markdown
 backfill selftest --from Mongo --to Postgres --sample 20
 backfill pause --to Postgres

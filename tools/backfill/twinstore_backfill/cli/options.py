@@ -337,12 +337,12 @@ class TargetSide:
         _require(self.context, "--to", self.target, self.to_url)
 
     @contextmanager
-    def opened(self) -> Iterator[Store]:
+    def opened(self, *, read_only: bool = False) -> Iterator[Store]:
         """Open it."""
         from twinstore_backfill.stores import resolve_module
 
         place = Place(common(self.context), "--to", self.target, self.to_url, self.target_config)
-        with place.opened(resolve_module(self.module, place.settings())) as store:
+        with place.opened(resolve_module(self.module, place.settings()), read_only=read_only) as store:
             yield store
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from twinstore_backfill.cli.output import cause_texts, emit_lines, table, visible_lines
+from twinstore_backfill.copy.rates import EntityProgress, Job, Rates, has_ended, state_text
 from twinstore_backfill.copy.status import latest_job, quarantine_reasons, status_document
 from twinstore_backfill.report.texts import about
 
@@ -22,30 +22,10 @@ if TYPE_CHECKING:
     from twinstore_backfill.report.model import CauseReport
     from twinstore_backfill.stores import Store
 
-Job = dict[str, Any]
 COLUMNS: Final = ("entity", "ranges", "of", "rows read", "per second", "time left", "quarantined")
-# Seconds between two looks, of which the last ten give a rate; a log gets lines more rarely.
+# Seconds between two looks; a log gets lines more rarely.
 INTERVAL: Final = 1.0
-LOOKS: Final = 10
 LOG_INTERVAL: Final = 5.0
-
-
-class Rates:
-    """Rows per second of each entity, from what was read at the last looks."""
-
-    def __init__(self) -> None:
-        self._looks = deque[tuple[float, dict[str, int]]](maxlen=LOOKS)
-
-    def add(self, job: Job, now: float) -> None:
-        """Remember how many rows are read now."""
-        self._looks.append((now, {item["entity"]: item.get("read", 0) for item in job["entities"]}))
-
-    def of(self, entity: str) -> float:
-        """Return the rate of an entity, 0 before there is one."""
-        (since, before), (now, after) = self._looks[0], self._looks[-1]
-        # A new generation begins at 0 again.
-        new = max(after[entity] - before.get(entity, 0), 0)
-        return new / (now - since) if now > since else 0.0
 
 
 def watch(store: Store, given: str | None, stop: StopSwitch) -> None:
@@ -61,7 +41,7 @@ def watch(store: Store, given: str | None, stop: StopSwitch) -> None:
             began = monotonic()
             (job,) = status_document(store, name)["jobs"]
             rates.add(job, began)
-            ended = job["state"] == "complete" or job["stopped"] is not None or job["lease"] is None
+            ended = has_ended(job)
             if terminal:
                 texts = watch_texts(job, rates, quarantine_reasons(store, name))
                 live.update(Group(*texts), refresh=True)
@@ -76,7 +56,7 @@ def watch(store: Store, given: str | None, stop: StopSwitch) -> None:
 
 def watch_texts(job: Job, rates: Rates, causes: Sequence[CauseReport]) -> Iterator[RenderableType]:
     """Yield what a terminal shows of a job."""
-    yield Text(visible_lines(f"{job['id']}: {_state(job)}, generation {job['generation']}"))
+    yield Text(visible_lines(f"{job['id']}: {state_text(job)}, generation {job['generation']}"))
     yield table(COLUMNS, [_row(item, rates) for item in job["entities"]])
     for text in cause_texts(causes, "twinstore backfill quarantine list"):
         yield Text(visible_lines(text)) if isinstance(text, str) else text
@@ -91,20 +71,10 @@ def log_lines(job: Job, rates: Rates) -> Iterator[str]:
                 f"{entity}: {live:,} of {every:,} ranges, {read:,} rows, {rate:,}/s, "
                 f"{left or 'no estimate'}, {quarantined:,} quarantined"
             )
-    yield f"{job['id']}: {_state(job)}"
-
-
-def _state(job: Job) -> str:
-    if job["stopped"] is not None:
-        return f"stopped: {job['stopped']}"
-    if job["state"] != "complete" and job["lease"] is None:
-        return "no process works on it; run the copy again"
-    return "paused" if job["paused"] else str(job["state"])
+    yield f"{job['id']}: {state_text(job)}"
 
 
 def _row(item: Job, rates: Rates) -> tuple[str, int, int, int, int, str, int]:
-    live, every, read = item["ranges"]["live"], sum(item["ranges"].values()), item.get("read", 0)
-    rate = rates.of(item["entity"])
-    # Ranges have about the same number of rows each.
-    left = about(read / live * (every - live) / rate) if rate and live < every else ""
-    return item["entity"], live, every, read, round(rate), left, item.get("quarantined", 0)
+    part = EntityProgress.of(item, rates)
+    left = "" if part.seconds_left is None else about(part.seconds_left)
+    return part.entity, part.live, part.ranges, part.read, round(part.rate), left, part.quarantined

@@ -15,10 +15,11 @@ from twinstore_backfill.reasons import QUARANTINED, Reasons
 from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
     from pathlib import Path
 
-    from twinstore.ledger import CopyJob, Ledger
+    from twinstore.ledger import CopyJob, Lease, Ledger, RangeProgress
     from twinstore_backfill.report.model import CauseReport
     from twinstore_backfill.stores import Store
 
@@ -70,16 +71,42 @@ def quarantine_reasons(target: Store, job_id: str) -> tuple[CauseReport, ...]:
     return reasons.reports(entities)
 
 
-def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, object]:
-    lease = ledger.lease(job.id)
-    states: dict[str, Counter[str]] = {}
-    totals, failed = Totals(), FailedRanges({})
-    for item in ledger.ranges(job.id):
-        states.setdefault(item.entity, Counter({state.value: 0 for state in RangeState}))[item.state] += 1
-        if item.tally is not None and item.state is RangeState.LIVE:
-            totals.add(item.entity, item.tally)
-        elif item.state is RangeState.FAILED:
-            failed.add(item)
+def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, Any]:
+    return job_document(job, ledger.lease(job.id), RangeCounts(ledger.ranges(job.id)), now)
+
+
+class RangeCounts:
+    """What the ranges of a job amount to."""
+
+    def __init__(self, ranges: Iterable[RangeProgress] = ()) -> None:
+        self._states: dict[str, Counter[str]] = {}
+        self._totals, self._failed = Totals(), FailedRanges({})
+        self.add(ranges)
+
+    def add(self, ranges: Iterable[RangeProgress]) -> None:
+        """Count ranges."""
+        none = {state.value: 0 for state in RangeState}
+        for item in ranges:
+            self._states.setdefault(item.entity, Counter(none))[item.state] += 1
+            if item.tally is not None and item.state is RangeState.LIVE:
+                self._totals.add(item.entity, item.tally)
+            elif item.state is RangeState.FAILED:
+                self._failed.add(item)
+
+    def document(self) -> dict[str, object]:
+        """Return them by entity, with those that failed and the sums."""
+        return {
+            "entities": [
+                {"entity": name, "ranges": dict(counts), **self._totals.of(name)}
+                for name, counts in self._states.items()
+            ],
+            "failed_ranges": {"count": self._failed.count, "shown": self._failed.shown},
+            "totals": self._totals.all(),
+        }
+
+
+def job_document(job: CopyJob, lease: Lease | None, counts: RangeCounts, now: datetime) -> dict[str, Any]:
+    """Return a job with the holder of its lease and what its ranges amount to."""
     return {
         "id": job.id,
         "state": job.state.value,
@@ -98,9 +125,5 @@ def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, object]:
             "expires_at": json_text.format_timestamp(lease.expires_at),
             "seconds_left": round((lease.expires_at - now).total_seconds(), 1),
         },
-        "entities": [
-            {"entity": name, "ranges": dict(counts), **totals.of(name)} for name, counts in states.items()
-        ],
-        "failed_ranges": {"count": failed.count, "shown": failed.shown},
-        "totals": totals.all(),
+        **counts.document(),
     }

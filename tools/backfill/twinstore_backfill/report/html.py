@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from twinstore_backfill.report.fast_path import share
@@ -236,15 +236,20 @@ def html_failure(failure: Failure) -> str:
 
 @cache
 def _page() -> Template:
+    return environment("twinstore_backfill.report").get_template("page.html")
+
+
+def environment(*packages: str) -> Environment:
+    """Return what renders the templates of packages: it escapes every text and shows no invisible one."""
     return Environment(
-        loader=PackageLoader("twinstore_backfill.report"),
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-    ).get_template("page.html")
+    )
 
 
 def _shown(value: object) -> object:
@@ -315,7 +320,7 @@ def _whole(report: ParityReport) -> Bar | None:
     if not total:
         return None
     parts = [(kind, count, f"{share(count, total)} {kind} ({count:,})") for kind, count in counts.items()]
-    return Bar("all documents", report.verdict, *_pieces(parts, total))
+    return Bar("all documents", report.verdict, *pieces(parts, total))
 
 
 def _causes(report: ParityReport) -> Section:
@@ -386,20 +391,20 @@ def _more(count: int, shown: Sequence[object]) -> str:
 def _bar(entity: EntityReport) -> Bar:
     numbers: dict[str, int] = entity.counts.model_dump(include={"equal", *KINDS})
     parts = [(kind, numbers[kind], f"{numbers[kind]:,} {kind}") for kind in ("equal", *KINDS)]
-    return Bar(entity.entity, entity.result, *_pieces(parts, sum(count for _, count, _ in parts)))
+    return Bar(entity.entity, entity.result, *pieces(parts, sum(count for _, count, _ in parts)))
 
 
-def _pieces(parts: Iterable[tuple[str, int, str]], whole: int) -> tuple[tuple[Piece, ...], int]:
+def pieces(parts: Iterable[tuple[str, int, str]], whole: int) -> tuple[tuple[Piece, ...], int]:
     """Return the pieces of a bar and its width."""
-    pieces: list[Piece] = []
+    found: list[Piece] = []
     left = 0
     for kind, count, text in parts:
         if not count:
             continue
         width = max(BAR * count // whole, MIN_PIECE_WIDTH)
-        pieces.append(Piece(kind, text, left, width))
+        found.append(Piece(kind, text, left, width))
         left += width
-    return tuple(pieces), left or BAR
+    return tuple(found), left or BAR
 
 
 def _differences(report: ParityReport, entity: EntityReport) -> Differences:

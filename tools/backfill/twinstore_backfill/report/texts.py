@@ -56,6 +56,8 @@ LAST_SHORT: Final = 0xFFFF
 # line ends: on a terminal or a page they would act instead of being seen.
 INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 INSTANT: Final = re.compile(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?\+00:00$")
+# In one line.
+ENTITIES_NAMED: Final = 3
 # XML 1.0 has no way to write these, not even escaped.
 FORBIDDEN: Final = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -175,6 +177,14 @@ def is_only_slow(checks: Iterable[Check]) -> bool:
 def number_of(count: int, noun: str) -> str:
     """Return a number with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def largest(rows: Mapping[str, int]) -> str:
+    """Return numbers of rows by entity in words."""
+    found = sorted(((count, name) for name, count in rows.items() if count), reverse=True)
+    named = ", ".join(f"{name} {count:,}" for count, name in found[:ENTITIES_NAMED])
+    more = f", and {len(found) - ENTITIES_NAMED} more" if len(found) > ENTITIES_NAMED else ""
+    return f"{number_of(sum(rows.values()), 'row')}{f' ({named}{more})' if named else ''}"
 
 
 def about(seconds: float) -> str:

@@ -37,6 +37,7 @@ __all__ = [
     "RuleKind",
     "TrimRule",
     "path_text",
+    "toml_text",
 ]
 
 ANY: Final = "*"
@@ -370,9 +371,13 @@ def path_text(path: Sequence[str]) -> str:
 
 def quoted(name: str) -> str:
     """Return a name of a path, quoted where it would be read as several."""
-    # TOML has the escapes of JSON, and one character more that it does not take as it is.
-    text = json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return name if name == ANY or BARE.fullmatch(name) else text
+    return name if name == ANY or BARE.fullmatch(name) else toml_text(name)
+
+
+def toml_text(text: str) -> str:
+    """Return a text as TOML has it."""
+    # With the escapes of JSON, and one character more that it does not take as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 NO_RULES: Final = JobRules()
