@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -40,7 +40,7 @@ def only_job(pair: MemoryPair) -> CopyJob:
 
 def test_a_worker_gets_the_options_of_the_command(pair: MemoryPair) -> None:
     rules = job((DropRule, "runs.legacy", {}))
-    given = {
+    given: dict[str, Any] = {
         "entities": ("runs",),
         "tenants": ("acme",),
         "rules": rules,
