@@ -297,6 +297,16 @@ FAULTS: Final = [
         ),
     ),
     Fault(
+        "lines of an earlier claim stay",
+        replacing(ledger.Ledger, "_may_have_lines", lambda book, claim: claim in book._stored_early),  # noqa: SLF001  # what is left of it
+        case("test_lines_of_an_attempt_that_failed_are_replaced", of=SchedulerCopies),
+    ),
+    Fault(
+        "lines stored early stay for the next try",
+        replacing(ledger.Ledger, "_may_have_lines", lambda _, claim: claim.fence > 1),
+        case("test_lines_of_an_attempt_that_failed_are_replaced", of=SchedulerCopies),
+    ),
+    Fault(
         "lines outlive their range",
         replacing(ledger.RangeLedger, "_forget_lines", lambda *_: None),
         case("test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened", of=SchedulerCopies),

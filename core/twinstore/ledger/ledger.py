@@ -24,6 +24,7 @@ from twinstore.catalog.conditions import Equals, IsNull, OneOf
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import LeaseLostError, NotFoundError
 from twinstore.ledger.catalog import CONFLICTS, JOBS, QUARANTINE, RANGES, WORKERS
 from twinstore.ledger.jobs import JobLedger
@@ -289,6 +290,9 @@ class RangeLedger(JobLedger):
             LeaseLostError: it was taken over; the transaction must be rolled back.
         """
 
+        # Not a clock that has to be asked for: it decides nothing.
+        time_here = self._clock(claim.job_id, claim.worker)
+
         def live(stored: CopyRange | None, now: ServerClock) -> CopyRange:
             # In the transaction of the rows: a worker that was held for dead commits none of them.
             own = self._own(stored, claim)
@@ -297,7 +301,7 @@ class RangeLedger(JobLedger):
                 tally=tally.lines(),
                 under=next(iter(tally.under), None),
                 noted=tally.noted,
-                finished_at=now(),
+                finished_at=time_here or now(),
             )
 
         change_model(access, RANGES, (claim.job_id, claim.number), live)
@@ -375,18 +379,22 @@ class RangeLedger(JobLedger):
             self.heartbeat(job_id, worker, lease)
 
     def _dead(self, job_id: str, worker: str, others: Collection[str]) -> frozenset[str]:
-        """Return which other workers are dead by the server's clock, read without a lock.
-
-        That clock is known from the last sign of life of this worker; it is not before the time it has here.
-        """
-        if not others:
+        """Return which other workers are dead by the server's clock, read without a lock."""
+        now = self._clock(job_id, worker) if others else None
+        if now is None:
             return frozenset()
-        server, local = self._clocks[job_id, worker]
-        now = server + timedelta(seconds=time.monotonic() - local)
         names = sorted(others)
         rows = self._access.find(WORKERS, ALL_TENANTS, [(job_id, name) for name in names])
         pairs = zip(names, rows, strict=True)
         return frozenset(name for name, row in pairs if row is None or row.model.expires_at <= now)
+
+    def _clock(self, job_id: str, worker: str) -> datetime | None:
+        """Return the least that the server's clock shows now, known from the last sign of life of a worker."""
+        known = self._clocks.get((job_id, worker))
+        if known is None:
+            return None
+        server, local = known
+        return truncate_to_millisecond(server + timedelta(seconds=time.monotonic() - local))
 
     def _take_from(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
         """Take one range over; where rows are locked, one that is just being committed is passed over."""
@@ -508,6 +516,11 @@ MAX_TRANSACTION_CHARACTERS: Final = 3_000_000
 class Ledger(RangeLedger):
     """The durable record of jobs, ranges and lines, kept in the target."""
 
+    def __init__(self, access: Access, *, atomic: bool = True) -> None:
+        super().__init__(access, atomic=atomic)
+        # Claims of which lines are stored before their range is committed; another try may follow.
+        self._stored_early: set[Claim] = set()
+
     def store_lines(
         self,
         access: Access,
@@ -522,8 +535,7 @@ class Ledger(RangeLedger):
         Both are read one line at a time, so that they need not all be in memory. With ``more`` they are
         stored in addition to those that :meth:`store_lines_early` has stored for this claim.
         """
-        # A range that is copied again, after it was taken over or reopened, has lines of the attempt before.
-        if not more:
+        if not more and self._may_have_lines(claim):
             self._forget_lines(access, claim.job_id, claim.number)
         for line in bad:
             access.insert(QUARANTINE, ALL_TENANTS, Row(line))
@@ -540,6 +552,7 @@ class Ledger(RangeLedger):
             LeaseLostError: the range was taken over.
         """
         for lines in in_transactions(bad):
+            self._stored_early.add(claim)
             self._in_unit(partial(self._store_lines_early, claim, lines, more=more))
             more = True
 
@@ -548,6 +561,10 @@ class Ledger(RangeLedger):
     ) -> None:
         self.hold(unit, claim)
         self.store_lines(unit, claim, lines, (), more=more)
+
+    def _may_have_lines(self, claim: Claim) -> bool:
+        """Whether an earlier attempt may have stored lines of a range: this is its first claim otherwise."""
+        return claim.fence > 1 or claim in self._stored_early or not self._atomic
 
     def finish_unread(self, claim: Claim, line: QuarantineLine) -> None:
         """Mark a range as live whose only row is named by a line.
