@@ -8,6 +8,7 @@ reports first.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -100,9 +101,14 @@ class LongRunningConnection(TimedConnection):
 
     Attributes:
         is_executing: asks it, given the number of the process that serves this connection.
+        stages: the temporary tables that are made on this connection, by what they are for.
     """
 
     is_executing: Callable[[int], bool] | None = None
+
+    @cached_property
+    def stages(self) -> set[object]:
+        return set()
 
     @override
     def _limited(self, gen: PQGen[RV], seconds: float) -> PQGen[RV]:
