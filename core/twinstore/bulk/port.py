@@ -293,8 +293,8 @@ class BulkPort(Protocol):
         """Open a view.
 
         With ``as_of`` everything that is read through it is the state at that position. Without it a view is
-        one state where the store can hold one for as long as the view is open (PostgreSQL, memory); elsewhere
-        each read sees what is committed when it starts.
+        one state, that of its first read at the latest, where the store can hold one for as long as the view
+        is open (PostgreSQL, memory); elsewhere each read sees what is committed when it starts.
 
         Raises:
             UnsupportedCapabilityError: ``as_of`` on a store without point-in-time reads.

@@ -147,7 +147,8 @@ class PostgresRangeWriter(AcceptsPacked, RangeWriter):
         return self._open_access()
 
     def _open_access(self) -> Access:
-        unit = UnitExecution(self._transaction, UNBOUND, self._state, read_only=False)
+        # The error of one range ends its transaction, whichever call raises it.
+        unit = UnitExecution(self._transaction, UNBOUND, self._state, read_only=False, fails_at_once=False)
         return GuardedAccess(PostgresAccess(unit, {}))
 
     @override

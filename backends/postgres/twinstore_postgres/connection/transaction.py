@@ -196,8 +196,11 @@ class TransactionSteps(Protocol):
         """Execute statements in one round trip; ``subject`` says what they are about, if not the unit's."""
         ...
 
-    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
-        """Execute the last statements; our own transaction is committed in the same round trip."""
+    def finish(self, *steps: Step, subject: Subject | None = None, unread: bool = False) -> list[Result]:
+        """Execute the last statements; our own transaction is committed in the same round trip.
+
+        If nobody reads the answers, a transaction that goes on may execute them with its next ones.
+        """
         ...
 
 
@@ -281,7 +284,7 @@ class Transaction(TransactionSteps):
         self.later(RELEASE)
 
     @override
-    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+    def finish(self, *steps: Step, subject: Subject | None = None, unread: bool = False) -> list[Result]:
         """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
         self._process.check(TRANSACTION)
         if not steps and not self._begun:  # nothing was sent, so there is nothing to commit
