@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from twinstore.access.paging import SortKey
@@ -72,6 +73,7 @@ class RangeLedger(JobLedger):
         super().__init__(access, atomic=atomic)
         # When a worker last said here that it lives, by the monotonic clock.
         self._last_heartbeats: dict[tuple[str, str], float] = {}
+        self._beating = Lock()
         # What the clock of the server was then at least, and the monotonic clock afterwards.
         self._clocks: dict[tuple[str, str], tuple[datetime, float]] = {}
 
@@ -289,7 +291,6 @@ class RangeLedger(JobLedger):
         Raises:
             LeaseLostError: it was taken over; the transaction must be rolled back.
         """
-
         # Not a clock that has to be asked for: it decides nothing.
         time_here = self._clock(claim.job_id, claim.worker)
 
@@ -373,10 +374,21 @@ class RangeLedger(JobLedger):
         All threads of a worker share one row. Were it written for every range, they would wait for each
         other, and one that is stopped meanwhile would keep others from finding out that it is dead.
         """
-        last = self._last_heartbeats.get((job_id, worker))
         # A third, so that two signs may be lost before the worker counts as dead.
-        if last is None or time.monotonic() - last > lease.total_seconds() / 3:
-            self.heartbeat(job_id, worker, lease)
+        if not self._is_silent(job_id, worker, lease / 3):
+            return
+        # One thread writes it. The others wait only where the worker may count as dead.
+        if self._beating.acquire(blocking=self._is_silent(job_id, worker, 2 * lease / 3)):
+            try:
+                if self._is_silent(job_id, worker, lease / 3):
+                    self.heartbeat(job_id, worker, lease)
+            finally:
+                self._beating.release()
+
+    def _is_silent(self, job_id: str, worker: str, duration: timedelta) -> bool:
+        """Whether the last sign of life was so long ago, or there was none."""
+        last = self._last_heartbeats.get((job_id, worker))
+        return last is None or time.monotonic() - last > duration.total_seconds()
 
     def _dead(self, job_id: str, worker: str, others: Collection[str]) -> frozenset[str]:
         """Return which other workers are dead by the server's clock, read without a lock."""
@@ -389,7 +401,7 @@ class RangeLedger(JobLedger):
         return frozenset(name for name, row in pairs if row is None or row.model.expires_at <= now)
 
     def _clock(self, job_id: str, worker: str) -> datetime | None:
-        """Return the least that the server's clock shows now, known from the last sign of life of a worker."""
+        """Return the least that the server's clock shows, known from the last sign of life of a worker."""
         known = self._clocks.get((job_id, worker))
         if known is None:
             return None

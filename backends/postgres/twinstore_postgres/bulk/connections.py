@@ -152,7 +152,7 @@ def refuse_other(connection: Connection, wanted: str) -> None:
 def inside(connection: Connection, purpose: str, *, begin: bytes) -> Iterator[Transaction]:
     """Open a transaction in system scope without a limit on statements, pauses and the whole of it.
 
-    It begins with its first statement. The caller commits it; anything not committed is rolled back at the end.
+    It begins with its first statement. The caller commits it; anything else is rolled back at the end.
     """
     record_system_scope(purpose)
     transaction = Transaction(connection, SYSTEM_TENANT, begin=begin)

@@ -300,7 +300,7 @@ def create_stage(connection: Connection, table: Table) -> None:
     Raises:
         ConfigurationError: the role may not create temporary tables.
     """
-    made = connection.stages if isinstance(connection, LongRunningConnection) else set[Table]()
+    made: set[object] = connection.stages if isinstance(connection, LongRunningConnection) else set()
     if table in made:
         return
     try:

@@ -101,13 +101,13 @@ class LongRunningConnection(TimedConnection):
 
     Attributes:
         is_executing: asks it, given the number of the process that serves this connection.
-        stages: the temporary tables that are made on this connection, by what they are for.
     """
 
     is_executing: Callable[[int], bool] | None = None
 
     @cached_property
     def stages(self) -> set[object]:
+        """The tables for which a temporary one is made on this connection."""
         return set()
 
     @override
