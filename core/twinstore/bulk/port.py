@@ -218,6 +218,16 @@ class BulkPort(Protocol):
         return self.identity
 
     @property
+    def identity_needs(self) -> str | None:
+        """What to grant so that the ``identity`` is certain, as a sentence. Default: nothing."""
+        return None
+
+    def may_be(self, other: BulkPort) -> bool:
+        """Whether two stores may be one although their identities differ. Default: they cannot."""
+        del other
+        return False
+
+    @property
     def place(self) -> str:
         """Driver, host and database as the settings name them, for people; without secrets."""
         ...
