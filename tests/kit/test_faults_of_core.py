@@ -15,6 +15,8 @@ from typing import Any, Final
 import hypothesis
 import pytest
 
+from tests.drivers.mongo.deployment import mongo_deployments
+from tests.drivers.postgres.deployment import postgres_deployments
 from twinstore.access import errors, guard, nested_units
 from twinstore.access.scope import Scope
 from twinstore.access.unit_state import Lifetime, UnitState
@@ -247,6 +249,9 @@ FAULTS: Final = [
         due_by_the_trigger_alone,
         case("test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says"),
     ),
+]
+# What makes copies by several workers safe, on whichever store the ledger is.
+GUARDS: Final = [
     Fault(
         "the fence is not compared",
         comparing_less(fence=False),
@@ -314,13 +319,30 @@ FAULTS: Final = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *GUARDS], ids=lambda fault: fault.name)
 def test_the_case_accepts_core_as_it_is_and_catches_the_fault(
     fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with workspace_in_memory() as workspace:
         fault.case(workspace)
     with workspace_in_memory() as workspace:
+        fault.plant(monkeypatch)
+        with pytest.raises((Exception, pytest.fail.Exception)):
+            fault.case(workspace)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("driver", ["mongo", "postgres"])
+@pytest.mark.parametrize("fault", GUARDS, ids=lambda fault: fault.name)
+def test_the_case_catches_the_fault_of_a_ledger_on_a_server(
+    fault: Fault, driver: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployments = {"mongo": mongo_deployments, "postgres": postgres_deployments}[driver]
+    factory: Any = deployments(request.getfixturevalue(f"{driver}_server"))
+    with factory(MODULE) as deployment, deployment.open() as storage:
+        assert isinstance(storage, SchedulerStorage)
+        workspace = SchedulerWorkspace(deployment, storage)
+        fault.case(workspace)
         fault.plant(monkeypatch)
         with pytest.raises((Exception, pytest.fail.Exception)):
             fault.case(workspace)

@@ -43,7 +43,7 @@ OF_A_SLOT: Final = 12
 LEAST_GAIN: Final = 24
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DistantPair(Pair):
     """A source and a target behind proxies."""
 
@@ -54,13 +54,8 @@ class DistantPair(Pair):
         found = self.copy(entities=("audit",), tenants=(tenant,), range_size=RANGE, jobs=jobs)
         assert found.exit is Exit.OK
 
-    @property
-    def latency(self) -> float:
-        """How much longer each round trip takes, in seconds."""
-        return next(iter(self.proxies.values())).latency
-
-    @latency.setter
-    def latency(self, seconds: float) -> None:
+    def be_distant(self, seconds: float) -> None:
+        """Let each round trip take longer."""
         for proxy in self.proxies.values():
             proxy.latency = seconds
 
@@ -130,15 +125,17 @@ def test_slots_wait_for_distant_servers_at_the_same_time(
     ranges = {slots: slots * OF_A_SLOT for slots in (1, SLOTS)}
     with opened(databases, direction, {f"for-{slots}": ranges[slots] for slots in ranges}, tmp_path) as pair:
         take = RangeLedger.take_pending
+        began: list[float] = []
 
         def taken(self: RangeLedger, *arguments: Any) -> Any:  # noqa: ANN401  # as it is
-            if not pair.latency:
-                pair.latency, began[0] = LATENCY, time.monotonic()
+            pair.be_distant(LATENCY)
+            began.append(time.monotonic())
             return take(self, *arguments)
 
+        monkeypatch.setattr(RangeLedger, "take_pending", taken)
         for slots in ranges:
-            began = [0.0]
-            monkeypatch.setattr(RangeLedger, "take_pending", taken)
+            began.clear()
             pair.copy_ranges(f"for-{slots}", jobs=slots)
-            seconds[slots], pair.latency = time.monotonic() - began[0], 0
+            seconds[slots] = time.monotonic() - began[0]
+            pair.be_distant(0)
     assert SLOTS * seconds[1] / seconds[SLOTS] >= LEAST_GAIN, seconds
