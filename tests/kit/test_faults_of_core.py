@@ -337,8 +337,8 @@ def test_the_case_accepts_core_as_it_is_and_catches_the_fault(
 def test_the_case_catches_the_fault_of_a_ledger_on_a_server(
     fault: Fault, driver: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployments = {"mongo": mongo_deployments, "postgres": postgres_deployments}[driver]
-    factory: Any = deployments(request.getfixturevalue(f"{driver}_server"))
+    make: Any = mongo_deployments if driver == "mongo" else postgres_deployments
+    factory = make(request.getfixturevalue(f"{driver}_server"))
     with factory(MODULE) as deployment, deployment.open() as storage:
         assert isinstance(storage, SchedulerStorage)
         workspace = SchedulerWorkspace(deployment, storage)

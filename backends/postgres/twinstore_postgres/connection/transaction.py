@@ -199,7 +199,7 @@ class TransactionSteps(Protocol):
     def finish(self, *steps: Step, subject: Subject | None = None, unread: bool = False) -> list[Result]:
         """Execute the last statements; our own transaction is committed in the same round trip.
 
-        If nobody reads the answers, a transaction that goes on may execute them with its next ones.
+        If the answers are ``unread``, a transaction that goes on may execute them with its next ones.
         """
         ...
 
@@ -265,7 +265,7 @@ class Transaction(TransactionSteps):
             raise
 
     def later(self, *steps: Step) -> None:
-        """Execute statements in the round trip of the next ones; nobody reads their answers."""
+        """Execute statements in the round trip of the next ones; their answers are not read."""
         if isinstance(self.connection, PipelinedConnection):
             self._later += steps
         else:
