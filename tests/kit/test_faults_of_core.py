@@ -341,6 +341,7 @@ def test_the_case_catches_the_fault_of_a_ledger_on_a_server(
     factory = make(request.getfixturevalue(f"{driver}_server"))
     with factory(MODULE) as deployment, deployment.open() as storage:
         assert isinstance(storage, SchedulerStorage)
+        storage.bulk.ledger_initializer.ensure_migrations()
         workspace = SchedulerWorkspace(deployment, storage)
         fault.case(workspace)
         fault.plant(monkeypatch)
