@@ -15,6 +15,8 @@ from typing import Any, Final
 import hypothesis
 import pytest
 
+from tests.drivers.mongo.deployment import mongo_deployments
+from tests.drivers.postgres.deployment import postgres_deployments
 from twinstore.access import errors, guard, nested_units
 from twinstore.access.scope import Scope
 from twinstore.access.unit_state import Lifetime, UnitState
@@ -247,6 +249,9 @@ FAULTS: Final = [
         due_by_the_trigger_alone,
         case("test_a_schedule_that_may_not_fire_is_not_due_whatever_its_trigger_says"),
     ),
+]
+# What makes copies by several workers safe, on whichever store the ledger is.
+GUARDS: Final = [
     Fault(
         "the fence is not compared",
         comparing_less(fence=False),
@@ -297,6 +302,16 @@ FAULTS: Final = [
         ),
     ),
     Fault(
+        "lines of an earlier claim stay",
+        replacing(ledger.Ledger, "_may_have_lines", lambda book, claim: claim in book._stored_early),  # noqa: SLF001  # what is left of it
+        case("test_lines_of_an_attempt_that_failed_are_replaced", of=SchedulerCopies),
+    ),
+    Fault(
+        "lines stored early stay for the next try",
+        replacing(ledger.Ledger, "_may_have_lines", lambda _, claim: claim.fence > 1),
+        case("test_lines_of_an_attempt_that_failed_are_replaced", of=SchedulerCopies),
+    ),
+    Fault(
         "lines outlive their range",
         replacing(ledger.RangeLedger, "_forget_lines", lambda *_: None),
         case("test_lines_are_stored_with_their_range_and_forgotten_when_it_is_opened", of=SchedulerCopies),
@@ -304,13 +319,31 @@ FAULTS: Final = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, *GUARDS], ids=lambda fault: fault.name)
 def test_the_case_accepts_core_as_it_is_and_catches_the_fault(
     fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with workspace_in_memory() as workspace:
         fault.case(workspace)
     with workspace_in_memory() as workspace:
+        fault.plant(monkeypatch)
+        with pytest.raises((Exception, pytest.fail.Exception)):
+            fault.case(workspace)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("driver", ["mongo", "postgres"])
+@pytest.mark.parametrize("fault", GUARDS, ids=lambda fault: fault.name)
+def test_the_case_catches_the_fault_of_a_ledger_on_a_server(
+    fault: Fault, driver: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make: Any = mongo_deployments if driver == "mongo" else postgres_deployments
+    factory = make(request.getfixturevalue(f"{driver}_server"))
+    with factory(MODULE) as deployment, deployment.open() as storage:
+        assert isinstance(storage, SchedulerStorage)
+        storage.bulk.ledger_initializer.ensure_migrations()
+        workspace = SchedulerWorkspace(deployment, storage)
+        fault.case(workspace)
         fault.plant(monkeypatch)
         with pytest.raises((Exception, pytest.fail.Exception)):
             fault.case(workspace)

@@ -21,7 +21,7 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.verify.checks import schema_check
-from twinstore_postgres.bulk.snapshot import TableInfo, table_info
+from twinstore_postgres.bulk.snapshot import TableInfo, find_step, table_info
 from twinstore_postgres.mapping.table import table_of
 
 if TYPE_CHECKING:
@@ -273,10 +273,10 @@ def test_the_key_of_a_source_may_be_null_in_a_foreign_partition(admin: psycopg.C
     with admin.transaction(force_rollback=True):
         admin.execute("ALTER TABLE runs RENAME TO kept")
         admin.execute("CREATE TABLE runs (LIKE kept) PARTITION BY LIST (state)")
-        found = [table_info(admin, table_of(RUNS))]
+        found = [table_info(admin.execute(*find_step(table_of(RUNS))).fetchone())]
         admin.execute("CREATE FOREIGN DATA WRAPPER other; CREATE SERVER other FOREIGN DATA WRAPPER other")
         admin.execute("CREATE FOREIGN TABLE x PARTITION OF runs DEFAULT SERVER other")
-        found.append(table_info(admin, table_of(RUNS)))
+        found.append(table_info(admin.execute(*find_step(table_of(RUNS))).fetchone()))
     assert found == [TableInfo(nullable=False), TableInfo(nullable=True)]
 
 

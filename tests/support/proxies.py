@@ -1,8 +1,9 @@
-"""A way to a server that counts what comes back over it, and can be cut."""
+"""A way to a server that counts what comes back over it, can be slow, and can be cut."""
 
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -25,11 +26,13 @@ TORN: Final = 0.02
 
 
 class CountingProxy:
-    """Passes connections on to a server; ``received`` counts the bytes that it sent.
+    """Passes connections on to a server, and counts.
 
     Attributes:
         port: where clients connect.
         received: the bytes that the server has sent.
+        round_trips: how often a client has sent something after it had the answer to what it sent before.
+        latency: the seconds that each of them takes longer than the server does.
         flowing: whether anything is passed on.
         torn: decides which connections end in the middle of what is passed on; none without it.
     """
@@ -46,7 +49,10 @@ class CountingProxy:
         self.flowing = Event()
         self.flowing.set()
         self.torn: Random | None = None
-        self.received = 0
+        self.received = self.round_trips = 0
+        self.latency = 0.0
+        # Connections on which nothing was sent since the last answer, by their socket of the client.
+        self._answered: dict[socket.socket, bool] = {}
 
     def __enter__(self) -> Self:
         """Begin to listen."""
@@ -118,14 +124,24 @@ class CountingProxy:
                 if (torn := self.torn) is not None and torn.random() < TORN:
                     target.sendall(part[: torn.randrange(len(part))])
                     break
-                if counts:
-                    with self._lock:
-                        self.received += len(part)
+                self._count(source, target, part, answers=counts)
                 target.sendall(part)
         # Closed alone, a socket on which the other thread waits stays open. PostgreSQL would wait on it for a
         # minute for a client that was about to log in, and so would creating or dropping a database.
         shut(source, target)
         target.close()
+
+    def _count(self, source: socket.socket, target: socket.socket, part: bytes, *, answers: bool) -> None:
+        with self._lock:
+            if answers:
+                self.received += len(part)
+                self._answered[target] = True
+                return
+            begins = self._answered.get(source, True)
+            self._answered[source] = False
+            self.round_trips += begins
+        if begins:
+            time.sleep(self.latency)
 
 
 def shut(*sockets: socket.socket) -> None:

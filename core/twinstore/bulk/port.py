@@ -218,6 +218,16 @@ class BulkPort(Protocol):
         return self.identity
 
     @property
+    def identity_needs(self) -> str | None:
+        """What to grant so that the ``identity`` is certain, as a sentence. Default: nothing."""
+        return None
+
+    def may_be(self, other: BulkPort) -> bool:
+        """Whether two stores may be one although their identities differ. Default: they cannot."""
+        del other
+        return False
+
+    @property
     def place(self) -> str:
         """Driver, host and database as the settings name them, for people; without secrets."""
         ...
@@ -293,8 +303,8 @@ class BulkPort(Protocol):
         """Open a view.
 
         With ``as_of`` everything that is read through it is the state at that position. Without it a view is
-        one state where the store can hold one for as long as the view is open (PostgreSQL, memory); elsewhere
-        each read sees what is committed when it starts.
+        one state, that of its first read at the latest, where the store can hold one for as long as the view
+        is open (PostgreSQL, memory); elsewhere each read sees what is committed when it starts.
 
         Raises:
             UnsupportedCapabilityError: ``as_of`` on a store without point-in-time reads.

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from twinstore.access.paging import SortKey
@@ -24,6 +25,7 @@ from twinstore.catalog.conditions import Equals, IsNull, OneOf
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
+from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import LeaseLostError, NotFoundError
 from twinstore.ledger.catalog import CONFLICTS, JOBS, QUARANTINE, RANGES, WORKERS
 from twinstore.ledger.jobs import JobLedger
@@ -71,6 +73,7 @@ class RangeLedger(JobLedger):
         super().__init__(access, atomic=atomic)
         # When a worker last said here that it lives, by the monotonic clock.
         self._last_heartbeats: dict[tuple[str, str], float] = {}
+        self._beating = Lock()
         # What the clock of the server was then at least, and the monotonic clock afterwards.
         self._clocks: dict[tuple[str, str], tuple[datetime, float]] = {}
 
@@ -188,9 +191,9 @@ class RangeLedger(JobLedger):
 
     def living(self, job_id: str, worker: str) -> int:
         """Return how many workers of a job live, this one included, which has given a sign of life."""
-        now = self._now(job_id, worker)
+        now = self._clock(job_id, worker)
         rows = self._all(WORKERS, [Equals("jobId", job_id)], key_order(WORKERS))
-        return max(1, sum(row.model.expires_at > now for row in rows))
+        return max(1, sum(now is None or row.model.expires_at > now for row in rows))
 
     def leave(self, job_id: str, worker: str) -> None:
         """Say that a worker is gone, so that its ranges are free at once."""
@@ -294,6 +297,8 @@ class RangeLedger(JobLedger):
         Raises:
             LeaseLostError: it was taken over; the transaction must be rolled back.
         """
+        # Not a clock that has to be asked for: it decides nothing.
+        time_here = self._clock(claim.job_id, claim.worker)
 
         def live(stored: CopyRange | None, now: ServerClock) -> CopyRange:
             # In the transaction of the rows: a worker that was held for dead commits none of them.
@@ -303,7 +308,7 @@ class RangeLedger(JobLedger):
                 tally=tally.lines(),
                 under=next(iter(tally.under), None),
                 noted=tally.noted,
-                finished_at=now(),
+                finished_at=time_here or now(),
             )
 
         change_model(access, RANGES, (claim.job_id, claim.number), live)
@@ -375,26 +380,39 @@ class RangeLedger(JobLedger):
         All threads of a worker share one row. Were it written for every range, they would wait for each
         other, and one that is stopped meanwhile would keep others from finding out that it is dead.
         """
-        last = self._last_heartbeats.get((job_id, worker))
         # A third, so that two signs may be lost before the worker counts as dead.
-        if last is None or time.monotonic() - last > lease.total_seconds() / 3:
-            self.heartbeat(job_id, worker, lease)
+        if not self._is_silent(job_id, worker, lease / 3):
+            return
+        # One thread writes it. The others wait only where the worker may count as dead.
+        if self._beating.acquire(blocking=self._is_silent(job_id, worker, 2 * lease / 3)):
+            try:
+                if self._is_silent(job_id, worker, lease / 3):
+                    self.heartbeat(job_id, worker, lease)
+            finally:
+                self._beating.release()
+
+    def _is_silent(self, job_id: str, worker: str, duration: timedelta) -> bool:
+        """Whether the last sign of life was so long ago, or there was none."""
+        last = self._last_heartbeats.get((job_id, worker))
+        return last is None or time.monotonic() - last > duration.total_seconds()
 
     def _dead(self, job_id: str, worker: str, others: Collection[str]) -> frozenset[str]:
-        """Return which other workers are dead by the server's clock, read without a lock.
-
-        That clock is known from the last sign of life of this worker; it is not before the time it has here.
-        """
-        if not others:
+        """Return which other workers are dead by the server's clock, read without a lock."""
+        now = self._clock(job_id, worker) if others else None
+        if now is None:
             return frozenset()
-        now, names = self._now(job_id, worker), sorted(others)
+        names = sorted(others)
         rows = self._access.find(WORKERS, ALL_TENANTS, [(job_id, name) for name in names])
         pairs = zip(names, rows, strict=True)
         return frozenset(name for name, row in pairs if row is None or row.model.expires_at <= now)
 
-    def _now(self, job_id: str, worker: str) -> datetime:
-        server, local = self._clocks[job_id, worker]
-        return server + timedelta(seconds=time.monotonic() - local)
+    def _clock(self, job_id: str, worker: str) -> datetime | None:
+        """Return the least that the server's clock shows, known from the last sign of life of a worker."""
+        known = self._clocks.get((job_id, worker))
+        if known is None:
+            return None
+        server, local = known
+        return truncate_to_millisecond(server + timedelta(seconds=time.monotonic() - local))
 
     def _take_from(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
         """Take one range over; where rows are locked, one that is just being committed is passed over."""
@@ -516,6 +534,11 @@ MAX_TRANSACTION_CHARACTERS: Final = 3_000_000
 class Ledger(RangeLedger):
     """The durable record of jobs, ranges and lines, kept in the target."""
 
+    def __init__(self, access: Access, *, atomic: bool = True) -> None:
+        super().__init__(access, atomic=atomic)
+        # Claims of which lines are stored before their range is committed; another try may follow.
+        self._stored_early: set[Claim] = set()
+
     def store_lines(
         self,
         access: Access,
@@ -530,8 +553,7 @@ class Ledger(RangeLedger):
         Both are read one line at a time, so that they need not all be in memory. With ``more`` they are
         stored in addition to those that :meth:`store_lines_early` has stored for this claim.
         """
-        # A range that is copied again, after it was taken over or reopened, has lines of the attempt before.
-        if not more:
+        if not more and self._may_have_lines(claim):
             self._forget_lines(access, claim.job_id, claim.number)
         for line in bad:
             access.insert(QUARANTINE, ALL_TENANTS, Row(line))
@@ -548,6 +570,7 @@ class Ledger(RangeLedger):
             LeaseLostError: the range was taken over.
         """
         for lines in in_transactions(bad):
+            self._stored_early.add(claim)
             self._in_unit(partial(self._store_lines_early, claim, lines, more=more))
             more = True
 
@@ -556,6 +579,10 @@ class Ledger(RangeLedger):
     ) -> None:
         self.hold(unit, claim)
         self.store_lines(unit, claim, lines, (), more=more)
+
+    def _may_have_lines(self, claim: Claim) -> bool:
+        """Whether an earlier attempt may have stored lines of a range: this is its first claim otherwise."""
+        return claim.fence > 1 or claim in self._stored_early or not self._atomic
 
     def finish_unread(self, claim: Claim, line: QuarantineLine) -> None:
         """Mark a range as live whose only row is named by a line.

@@ -491,13 +491,14 @@ def test_an_abandoned_list_does_not_end_its_view(
 def test_a_view_shows_one_state_in_all_its_lists(bulk: BulkPort, tenant: str) -> None:
     kept, gone, later = (make_run(tenant, f"{name}@{tenant}") for name in ("kept", "gone", "later"))
     load(bulk, RUNS, records([gone, kept]))
+    keys = [(gone.id,), (kept.id,)]
     with bulk.view() as view:
+        assert [item.key for item in view.records_of(RUNS, keys[:1])] == keys[:1]
         with bulk.writer(RUNS) as writer:
             writer.write(records([later]))
             writer.remove([(gone.id,)])
             writer.flush()
             writer.commit()
-        keys = [(gone.id,), (kept.id,)]
         assert view.position is None
         assert [item.key for batch in view.rows(RUNS, KeyRange(), tenant_id=tenant) for item in batch] == keys
         assert sorted(item.key or () for item in view.records_of(RUNS, [*keys, (later.id,)])) == keys

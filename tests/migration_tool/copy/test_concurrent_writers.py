@@ -90,7 +90,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> list[int]:
 
 
 class TestPatience:
-    @pytest.mark.parametrize("step", ["start", "acquire", "take", "resume", "finish"])
+    @pytest.mark.parametrize("step", ["start", "acquire", "take_pending", "resume", "finish"])
     def test_a_step_that_a_killed_process_blocks_is_waited_for(
         self,
         pair: MemoryPair,

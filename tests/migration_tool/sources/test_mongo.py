@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import bson
@@ -44,6 +44,7 @@ from twinstore.scheduler.catalog import RUN_SUMMARIES, RUNS, SCHEDULER
 from twinstore.testing.scheduler.builders import make_audit_record, rich_run_summary
 from twinstore_backfill.outcome import Exit
 from twinstore_mongo.bulk import port
+from twinstore_mongo.client import identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -318,6 +319,53 @@ def test_the_identity_needs_no_right_beyond_reading_and_no_name_of_the_server(
     with open_store("scheduler", "mongo", settings, read_only=True) as store:
         assert store.bulk.identity == bulk.identity
         assert store.bulk.place != bulk.place
+
+
+GRANT: Final = "the role read on the database config"
+
+
+@pytest.fixture
+def routed(
+    foreign: Foreign,
+    guarded: MongoServer,
+    admin: MongoClient[Document],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[ObjectId, tuple[object, ...]]]:
+    """Let the server pass for a router; return the number of its cluster, and how to copy there."""
+    hello = identity.hello_of
+    monkeypatch.setattr(identity, "hello_of", lambda client: {**hello(client), "msg": "isdbgrid"})
+    fill_with_pymongo(foreign.database, ["acme"])
+    versions, cluster = admin["config"]["version"], ObjectId()
+    versions.insert_one({"_id": 1, "clusterId": cluster})
+    there = {"ConnectionString": guarded.url, "Database": f"{foreign.database.name}_copy"}
+    target = write_config(tmp_path / "there.json", {"Persistence": {"Mongo": there}})
+    yield cluster, ("--to", "mongo", "--target-config", target, "--format", "json")
+    versions.drop()
+
+
+def test_a_router_is_known_by_its_cluster_or_the_grant_is_named(
+    foreign: Foreign,
+    routed: tuple[ObjectId, tuple[object, ...]],
+    command: Command,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster, between = routed
+    # A router on one side, whose user may not read to which cluster it leads.
+    alone = command("plan", "--format", "json")
+    assert (alone.code, GRANT in alone.json["warnings"][0]) == (Exit.OK, True)
+    doctor = invoke(capsys, "doctor", "--config", tmp_path / "source.json")
+    assert GRANT in " ".join(doctor.out.split())
+    # One on both.
+    for name in ("plan", "copy"):
+        refused = command(name, *between)
+        assert (refused.code, GRANT in refused.out) == (Exit.PREFLIGHT_REFUSED, True)
+    read = [{"role": "read", "db": "config"}]
+    foreign.database.command("grantRolesToUser", "reader", roles=read)
+    granted = command("plan", *between)
+    assert (granted.code, GRANT in granted.out) == (Exit.OK, False)
+    assert granted.json["source"]["identity"] == f"Mongo cluster {cluster}/{foreign.database.name}"
 
 
 def test_absent_collections_read_as_empty(bulk: BulkPort) -> None:

@@ -39,7 +39,7 @@ from twinstore.testing.entities import KIT, MODULE
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.outcome import Exit
 from twinstore_postgres.bulk.inventory import inventory_of
-from twinstore_postgres.bulk.snapshot import table_info
+from twinstore_postgres.bulk.snapshot import find_step, table_info
 from twinstore_postgres.mapping.table import table_of
 from twinstore_postgres.schema.comparison import SCHEMA_FILE, describe_schema, wanted_schema
 
@@ -471,16 +471,16 @@ def test_a_list_of_numbers_is_read_in_its_own_width_alone(
 def test_keys_may_be_null_where_no_constraint_forbids_it(admin: Connection, bulk: BulkPort) -> None:
     del bulk
     table = table_of(COUNTERS)
-    found = table_info(admin, table)
+    found = table_info(admin.execute(*find_step(table)).fetchone())
     assert found is not None
     assert not found.nullable
     admin.execute(sql.SQL("DROP TABLE {} CASCADE").format(table.name))
-    assert table_info(admin, table) is None
+    assert table_info(admin.execute(*find_step(table)).fetchone()) is None
     admin.execute("CREATE FOREIGN DATA WRAPPER elsewhere")
     admin.execute("CREATE SERVER elsewhere FOREIGN DATA WRAPPER elsewhere")
     key = sql.SQL(", ").join(sql.SQL("{} text NOT NULL").format(column.term()) for column in table.key)
     # What a foreign table says of its columns holds only where its server says so too.
     admin.execute(sql.SQL("CREATE FOREIGN TABLE {} ({}) SERVER elsewhere").format(table.name, key))
-    found = table_info(admin, table)
+    found = table_info(admin.execute(*find_step(table)).fetchone())
     assert found is not None
     assert found.nullable

@@ -20,6 +20,7 @@ from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.rules import job_rules
 from twinstore_backfill.rules.model import NO_RULES, path_text
 from twinstore_backfill.stores import (
+    identity_needs,
     initializers_of,
     inspect_source,
     is_migrated,
@@ -199,7 +200,7 @@ def plan_copy(
         target=SideReport(**target.described()),
         pending_migrations=tuple(item.name for item in statuses if item.state is MigrationState.PENDING),
         effects=tuple(PlannedEffect.model_validate(effect_document(item)) for item in effects),
-        warnings=state.warnings,
+        warnings=(*identity_needs(source.bulk, target.bulk), *state.warnings),
         speed_only=len(state.costs),
         unknown=tuple(option for entity in entities for option in _unknown(entity, source, options)),
         entities=tuple(planned),

@@ -362,13 +362,26 @@ def ttls_in(found: Iterable[Inventory]) -> dict[str, timedelta]:
 
 
 def refuse_same_store(source: BulkPort, target: BulkPort) -> None:
-    """Raise ``ValidationError`` when both sides are the same store."""
+    """Refuse two sides that are the same store.
+
+    Raises:
+        ValidationError: they are.
+        PreflightError: they may be; names what to grant.
+    """
     # Also by the running server: users with different rights may learn different things of one store.
     if source.identity == target.identity or source.instance == target.instance:
         raise ValidationError(
             f"Source and target are the same store, {source.place}; "
             "give another --target-config, or another driver with --to."
         )
+    if source.may_be(target):
+        needs = " ".join(identity_needs(source, target))
+        raise PreflightError(f"Source and target may be the same store, {source.place}. {needs}")
+
+
+def identity_needs(*ports: BulkPort) -> tuple[str, ...]:
+    """Return what to grant so that stores are certain to be different ones."""
+    return tuple(dict.fromkeys(needs for port in ports if (needs := port.identity_needs)))
 
 
 def left_out_counts(source: Store, target: Store, names: Sequence[str]) -> list[dict[str, object]]:

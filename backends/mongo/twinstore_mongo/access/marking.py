@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from random import sample
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bson.int64 import Int64
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=CanonicalModel)
 
 MILLISECOND: Final = timedelta(milliseconds=1)
+# Of so many times the rows that are wanted, competing writers seldom choose the same.
+SPREAD: Final = 32
 
 
 def can_set(entity: Entity, sets: FieldUpdates) -> bool:
@@ -47,13 +51,16 @@ def mark(
     codec = codec_of(entity)
     condition = compiled(codec, query)
     before: list[object] = []
+    wanted = query
     # If a round finds the same rows as the one before, no other writer took them: they cannot be marked.
-    while (found := readable_ids(context, entity, query)) != before:
+    while (found := readable_ids(context, entity, wanted)) != before:
         before = found
-        updated = update_each(context, codec, condition, found, sets)
-        # If others took all of them, the next ones may be free: in each round some writer succeeds.
+        chosen = sorted(sample(range(len(found)), min(query.limit, len(found))))
+        updated = update_each(context, codec, condition, [found[place] for place in chosen], sets)
         if updated:
             return tuple(map(codec.decode, updated))
+        # Others took all of them, and want the next ones too: of those, each takes any.
+        wanted = replace(query, limit=SPREAD * query.limit)
     return ()
 
 

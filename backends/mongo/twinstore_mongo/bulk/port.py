@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from pymongo.errors import OperationFailure
 from typing_extensions import override
 
 from twinstore.access.query import batch_size_argument
@@ -31,7 +29,8 @@ from twinstore_mongo.bulk.tenant_filter import counted_owner, owner_of_value, te
 from twinstore_mongo.bulk.view import MongoView
 from twinstore_mongo.bulk.writer import MongoRangeWriter
 from twinstore_mongo.client.bson import documents_of, first_of, raw_batches
-from twinstore_mongo.client.errors import DRIVER, loggable
+from twinstore_mongo.client.errors import DRIVER
+from twinstore_mongo.client.identity import identity_of, instance_of, is_router, router_needs
 from twinstore_mongo.client.positions import position_of
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.key_order import (
@@ -46,7 +45,7 @@ from twinstore_mongo.mapping.layout import ID
 from twinstore_mongo.schema.migrator import initializer_class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from datetime import datetime
 
     from twinstore.access.protocol import Access
@@ -57,8 +56,7 @@ if TYPE_CHECKING:
     from twinstore.migrations.migration import Initializer
     from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.connection import Connection
-    from twinstore_mongo.client.database import OpenDatabase
-    from twinstore_mongo.client.types import Client, Document
+    from twinstore_mongo.client.types import Document
 
 LARGEST: Final = "largest"
 # A count that has the documents at hand can report their sizes at little extra cost.
@@ -93,6 +91,22 @@ class MongoBulk(BulkPort):
         with translating(store.where.reading):
             found = instance_of(store)
         return self.identity if found is None else f"{DRIVER} {found}"
+
+    @property
+    @override
+    def identity_needs(self) -> str | None:
+        """The right to read the number of the cluster, where a router leads to it."""
+        store = self._connection.store
+        with translating(store.where.reading), store.limited():
+            return router_needs(store.client)
+
+    @override
+    def may_be(self, other: BulkPort) -> bool:
+        """Whether both are reached through routers, of which one does not say to which cluster."""
+        if not isinstance(other, MongoBulk) or not (self.identity_needs or other.identity_needs):
+            return False
+        clients = (port._connection.store.client for port in (self, other))  # noqa: SLF001  # its own class
+        return all(map(is_router, clients))
 
     @property
     @override
@@ -256,56 +270,3 @@ class MongoBulk(BulkPort):
                     return
                 yield from found
                 last = found[-1]
-
-
-log = logging.getLogger("twinstore.mongo")
-
-# Not every user may ask, and a router of a sharded cluster is not in a replica set: Unauthorized,
-# CommandNotFound, NoReplicationEnabled, and AtlasError.
-UNANSWERED: Final = frozenset({13, 59, 76, 8000})
-
-
-def identity_of(store: OpenDatabase) -> str:
-    """Return what distinguishes this database from every other one, whatever host name was used."""
-    with store.limited():
-        return f"{server_of(store.client)}/{store.database.name}"
-
-
-def instance_of(store: OpenDatabase) -> str | None:
-    """Return what distinguishes this database of the running server, ``None`` if it reports nothing."""
-    with store.limited():
-        topology = store.client.admin.command("hello").get("topologyVersion")
-    return None if topology is None else f"{topology['processId']}/{store.database.name}"
-
-
-def server_of(client: Client) -> str:
-    """Return the number that a replica set was given when it was made.
-
-    A user who may not ask for it gets the members that the set itself names. A server without a set is
-    identified by its own address.
-    """
-    hello = client.admin.command("hello")
-    if "setName" not in hello:
-        return str(hello.get("me") or address_of(client))
-    try:
-        config = client.admin.command("replSetGetConfig")["config"]
-    except OperationFailure as error:
-        if error.code not in UNANSWERED:
-            raise
-        log.debug(
-            "The replica set does not report its number (%s); it is identified by its members.",
-            loggable(error),
-        )
-        return members_of(hello)
-    return str(config["settings"]["replicaSetId"])
-
-
-def members_of(hello: Mapping[str, object]) -> str:
-    """Return the name of a set and its members, in the order of their names."""
-    hosts = hello.get("hosts")
-    return f"{hello['setName']} {','.join(sorted(map(str, hosts if isinstance(hosts, list) else [])))}"
-
-
-def address_of(client: Client) -> str:
-    """Return the address at which a server without a set is reached."""
-    return ":".join(map(str, client.address or ()))

@@ -30,6 +30,7 @@ from twinstore.runtime.service_log import log_ready
 from twinstore.storage.driver_names import named_initializer
 from twinstore_mongo.access.changing import numbering_differences
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
+from twinstore_mongo.client.identity import router_needs
 from twinstore_mongo.client.positions import sends_time, time_not_sent_message
 from twinstore_mongo.mapping.codec import converted
 from twinstore_mongo.schema.collections import check_other_modules, record_collections
@@ -168,13 +169,16 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
 
     @override
     def session_defaults(self) -> SessionDefaults | None:
-        """Return what this release of pymongo does not do; a server of MongoDB gives sessions no settings."""
+        """Return what pymongo does not do, and which router does not say where it leads.
+
+        A server of MongoDB gives sessions no settings.
+        """
         with self._working() as store:
-            return (
-                None
-                if sends_time(store.collection(LEDGER))
-                else SessionDefaults(client=(time_not_sent_message(),))
-            )
+            client = () if sends_time(store.collection(LEDGER)) else (time_not_sent_message(),)
+            with store.limited():
+                needs = router_needs(store.client)
+        unknown = () if needs is None else (needs,)
+        return SessionDefaults(client=client, unknown=unknown) if client or unknown else None
 
     @override
     def export(self, names: Collection[str] | None = None) -> str:

@@ -160,7 +160,9 @@ def write(steps: TransactionSteps, writes: Sequence[RowWrite]) -> None:
     batches = split(writes, after_inserts=not steps.own)
     for batch in batches[:-1]:
         send(steps, batch, steps.run)
-    send(steps, batches[-1], steps.finish)
+    # What replaces a locked row has nothing to say.
+    unread = all(item.found is not None for item in batches[-1])
+    send(steps, batches[-1], partial(steps.finish, unread=unread))
 
 
 def split(writes: Sequence[RowWrite], *, after_inserts: bool) -> list[list[RowWrite]]:

@@ -118,6 +118,11 @@ class Execution(ABC):
             finally:
                 state.closed = True
 
+    def finish(self, tenant: str, subject: Subject, steps: Sequence[Step], *, unread: bool) -> list[Result]:
+        """Execute the last statements of a step in a transaction that goes on."""
+        del unread
+        return self._run(tenant, subject, steps, Outcome.UNKNOWN) if steps else []
+
     @abstractmethod
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
         """Execute statements with the tenant set, as one transaction where none is open."""
@@ -182,9 +187,19 @@ class SessionExecution(Execution):
 class UnitExecution(Execution):
     """Every call inside one transaction of the caller; any error of the store ends its use."""
 
-    def __init__(self, transaction: Transaction, scope: Scope, state: UnitState, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        scope: Scope,
+        state: UnitState,
+        *,
+        read_only: bool,
+        fails_at_once: bool = True,
+    ) -> None:
+        """Take the transaction; an error may be raised by a later call unless it ``fails_at_once``."""
         super().__init__(Binding(DRIVER, scope, state, read_only=read_only, in_unit=True))
         self._transaction = transaction
+        self._fails_at_once = fails_at_once
 
     @override
     def _run(self, tenant: str, subject: Subject, steps: Sequence[Step], outcome: Outcome) -> list[Result]:
@@ -194,6 +209,13 @@ class UnitExecution(Execution):
             # The server has given the transaction up, whatever the caller makes of the error.
             self.binding.state.abort()
             raise
+
+    @override
+    def finish(self, tenant: str, subject: Subject, steps: Sequence[Step], *, unread: bool) -> list[Result]:
+        if self._fails_at_once or not unread:
+            return super().finish(tenant, subject, steps, unread=unread)
+        self._transaction.later(*steps)
+        return []
 
     @override
     @contextmanager
@@ -220,9 +242,9 @@ class NestedSteps(TransactionSteps):
         return self.execution._run(self.tenant, subject or self.subject, steps, Outcome.UNKNOWN)  # noqa: SLF001  # an execution and its steps are one unit
 
     @override
-    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+    def finish(self, *steps: Step, subject: Subject | None = None, unread: bool = False) -> list[Result]:
         """Execute the last statements; the transaction goes on."""
-        return self.run(*steps, subject=subject) if steps else []
+        return self.execution.finish(self.tenant, subject or self.subject, steps, unread=unread)
 
 
 class JoinedExecution(Execution):

@@ -16,11 +16,11 @@ from twinstore.access.scope import record_system_scope
 from twinstore.errors import ConfigurationError, Outcome
 from twinstore.models.fields import SYSTEM_TENANT
 from twinstore.runtime.forks import cleanup_unless_forked
-from twinstore_postgres.connection.deadlines import LongRunningConnection
 from twinstore_postgres.connection.errors import loggable, translated
 from twinstore_postgres.connection.idle import IdleConnections
 from twinstore_postgres.connection.target import BULK_ROLE, direct_target
 from twinstore_postgres.connection.transaction import OWN, ConnectionSource, Transaction
+from twinstore_postgres.connection.undocumented import bulk_connection
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -113,12 +113,13 @@ class RoleConnections(BulkConnections):
         """
         super().__init__(server)
         self._role = direct_target(BULK_ROLE, settings, secret, pooled=server.target)
+        self._pipeline = settings.pipeline
 
     @override
     def _opened(self) -> Connection:
         with closing(self._server.connect()) as own:
             wanted = instance_of(own)
-        connection = self._role.connect(LongRunningConnection, qualified=True)
+        connection = bulk_connection(self._role, pipeline=self._pipeline)
         try:
             refuse_other(connection, wanted)
         except BaseException:
@@ -149,14 +150,14 @@ def refuse_other(connection: Connection, wanted: str) -> None:
 
 @contextmanager
 def inside(connection: Connection, purpose: str, *, begin: bytes) -> Iterator[Transaction]:
-    """Begin a transaction in system scope without a limit on statements, pauses and the whole of it.
+    """Open a transaction in system scope without a limit on statements, pauses and the whole of it.
 
-    The caller commits it; anything not committed is rolled back at the end.
+    It begins with its first statement. The caller commits it; anything else is rolled back at the end.
     """
     record_system_scope(purpose)
     transaction = Transaction(connection, SYSTEM_TENANT, begin=begin)
     try:
-        transaction.run(NO_LIMIT)
+        transaction.later(NO_LIMIT)
         yield transaction
     finally:
         transaction.roll_back()

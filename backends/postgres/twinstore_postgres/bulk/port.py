@@ -33,7 +33,7 @@ from twinstore_postgres.bulk.export import tenant_condition
 from twinstore_postgres.bulk.inventory import inventory_of
 from twinstore_postgres.bulk.scan import Scans
 from twinstore_postgres.bulk.snapshot import Snapshot, without_key
-from twinstore_postgres.bulk.staging import Stage
+from twinstore_postgres.bulk.staging import Stage, create_stage
 from twinstore_postgres.bulk.view import CHANGED, PostgresView, tenant_of
 from twinstore_postgres.bulk.writer import PROBE_BY_KEY, PostgresRangeWriter
 from twinstore_postgres.connection.errors import Subject, translated
@@ -132,6 +132,7 @@ class PostgresBulk(BulkPort):
             self._connections.system("bulk survey", begin=SNAPSHOT_BEGIN) as transaction,
             translated(outcome=Outcome.NOT_APPLIED),
         ):
+            transaction.run()
             return inventory_of(transaction.connection, self._module)
 
     @override
@@ -140,7 +141,7 @@ class PostgresBulk(BulkPort):
         where, values = tenant_condition(table, tenant_of(tenant_id))
         statement = table.statement(COUNTS, tenant=table.tenant_expression, where=where)
         with self._connections.system("bulk counts", begin=SNAPSHOT_BEGIN) as transaction:
-            if Snapshot(transaction.connection).find(table) is None:
+            if Snapshot(transaction).find(table) is None:
                 return {}
             (found,) = transaction.run((Unprepared(statement), values), subject=Subject(entity))
         return table.labelled((tenant, number) for tenant, number in found.rows)
@@ -171,7 +172,7 @@ class PostgresBulk(BulkPort):
         if as_of is not None:
             self._capabilities().require("point_in_time_reads")
         with self._connections.system("bulk view", begin=SNAPSHOT_BEGIN) as transaction:
-            view = PostgresView(transaction.connection, self._scans, self._changes)
+            view = PostgresView(transaction, self._scans, self._changes)
             try:
                 yield view
             finally:
@@ -186,14 +187,14 @@ class PostgresBulk(BulkPort):
         del check
         overwrite = on_conflict == "overwrite" and not entity.append_only
         with (self._role or self._connections).connection() as connection:
-            stage = Stage(connection, table_of(entity), direct=self._role is not None)
             with translated(Subject(entity), outcome=Outcome.NOT_APPLIED):
-                stage.create()
+                create_stage(connection, table_of(entity))
             # READ COMMITTED sees rows that others commit meanwhile. A snapshot would fail with 40001.
             with inside(connection, "bulk write", begin=STEP) as transaction:
+                stage = Stage(transaction, table_of(entity), direct=self._role is not None)
                 # A key inside the payload is kept from its index: there a probe reads the table.
                 if stage.is_probed:
-                    transaction.run(PROBE_BY_KEY)
+                    transaction.later(PROBE_BY_KEY)
                 writer = PostgresRangeWriter(transaction, stage, entity, overwrite=overwrite)
                 try:
                     yield writer
@@ -219,7 +220,7 @@ class PostgresBulk(BulkPort):
         """Return the key that lies some rows after another one, ``None`` beyond the last."""
         # A transaction for each key: one that stays open while the caller works holds back vacuum.
         with self._connections.system("bulk cut", begin=SNAPSHOT_BEGIN) as transaction:
-            found = Snapshot(transaction.connection).find(table)
+            found = Snapshot(transaction).find(table)
             if found is None:
                 return None
             walk = KeyWalk(transaction, table, tenant, found.nullable)

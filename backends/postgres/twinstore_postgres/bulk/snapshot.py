@@ -12,11 +12,15 @@ from psycopg import sql
 from twinstore.errors import Outcome
 from twinstore_postgres.connection.errors import Subject, translated
 from twinstore_postgres.connection.target import in_one_process
+from twinstore_postgres.connection.transaction import ROLL_BACK_TO, SAVEPOINT
 
 if TYPE_CHECKING:
     from psycopg import Copy
 
+    from twinstore_postgres.connection.batch import Step
     from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.connection.transaction import Transaction
+    from twinstore_postgres.mapping.codec import Values
     from twinstore_postgres.mapping.table import Table
 
 # The server does not check the rows of a foreign table or partition against its columns, and a view declares
@@ -42,12 +46,16 @@ class TableInfo:
     nullable: bool
 
 
-def table_info(connection: Connection, table: Table) -> TableInfo | None:
-    """Return what there is of a table, ``None`` where there is nothing of its name."""
+def find_step(table: Table) -> Step:
+    """Return the statement that finds a table."""
     # An expression on the payload cannot be declared NOT NULL, so there is no such column.
     key = [column.name if table.has_own_key else "" for column in table.key]
-    row = connection.execute(FIND, [key, key, table.entity.module, table.entity.name]).fetchone()
-    return None if row is None else TableInfo(nullable=bool(row[0]))
+    return FIND, [key, key, table.entity.module, table.entity.name]
+
+
+def table_info(found: Values | None) -> TableInfo | None:
+    """Return what the answer says of a table, ``None`` where there is nothing of its name."""
+    return None if found is None else TableInfo(nullable=bool(found[0]))
 
 
 def without_key(table: Table) -> sql.Composable:
@@ -58,10 +66,18 @@ def without_key(table: Table) -> sql.Composable:
 class Snapshot:
     """A transaction that reads one state."""
 
-    def __init__(self, connection: Connection) -> None:
-        """Take the connection, inside the transaction."""
-        self.connection = connection
+    def __init__(self, transaction: Transaction) -> None:
+        """Take the transaction; nothing is sent yet."""
+        self._transaction = transaction
         self._found: dict[Table, TableInfo | None] = {}
+        # Where every stream begins: what only reads has nothing to undo.
+        transaction.later(SAVEPOINT)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, inside the transaction."""
+        self._transaction.run()
+        return self._transaction.connection
 
     def find(self, table: Table) -> TableInfo | None:
         """Return what there is to read of a table, ``None`` where there is nothing of its name.
@@ -69,8 +85,8 @@ class Snapshot:
         The server is asked once for each table.
         """
         if table not in self._found:
-            with translated(Subject(table.entity), outcome=Outcome.NOT_APPLIED):
-                self._found[table] = table_info(self.connection, table)
+            (found,) = self._transaction.run(find_step(table), subject=Subject(table.entity))
+            self._found[table] = table_info(found.first)
         return self._found[table]
 
     @contextmanager
@@ -80,11 +96,15 @@ class Snapshot:
         A stream that is only partly read is cancelled. The savepoint keeps that, and any other error of the
         stream, from ending the snapshot.
         """
-        cursor = self.connection.cursor()
-        with (
-            translated(outcome=Outcome.NOT_APPLIED),
-            self.connection.transaction(),
-            cursor.copy(statement, values) as copy,
-            in_one_process(self.connection),
-        ):
-            yield copy
+        connection = self.connection
+        try:
+            with (
+                translated(outcome=Outcome.NOT_APPLIED),
+                connection.cursor().copy(statement, values) as copy,
+                in_one_process(connection),
+            ):
+                yield copy
+        except BaseException:
+            if not connection.closed:
+                self._transaction.later(ROLL_BACK_TO)
+            raise

@@ -23,6 +23,7 @@ from twinstore.bulk.unique_moves import conflict_reason, unique_conflicts
 from twinstore.catalog.tenancy import label_of
 from twinstore.errors import ConcurrencyError, ConfigurationError
 from twinstore.models.shapes import Kind
+from twinstore_postgres.connection.deadlines import LongRunningConnection
 from twinstore_postgres.connection.errors import Subject, translate
 from twinstore_postgres.mapping.columns import VERSION, column_name, digits_of
 from twinstore_postgres.mapping.table import listed
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from twinstore.access.protocol import Access
     from twinstore.catalog.entity import Entity
     from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.connection.transaction import Transaction
     from twinstore_postgres.mapping.codec import Values
     from twinstore_postgres.mapping.table import Table
 
@@ -172,12 +174,12 @@ class Statements:
 class Stage:
     """The temporary table of one entity on one connection, in one transaction."""
 
-    def __init__(self, connection: Connection, table: Table, *, direct: bool = False) -> None:
-        """Take the connection; :meth:`create` makes the table.
+    def __init__(self, transaction: Transaction, table: Table, *, direct: bool = False) -> None:
+        """Take the transaction; the table is there.
 
         With ``direct`` the role may copy into the table itself, past its policies.
         """
-        self._connection = connection
+        self._transaction = transaction
         self._direct = direct
         self._table = table
         self._used = False
@@ -188,29 +190,12 @@ class Stage:
         """Whether the index of the key finds the stored row of a staged one."""
         return self._table.has_own_key
 
-    def create(self) -> None:
-        """Make the table before the transaction begins, in which it is empty.
-
-        Raises:
-            ConfigurationError: the role may not create temporary tables.
-        """
-        try:
-            self._connection.execute(self._statements.create)
-        except psycopg.errors.InsufficientPrivilege as error:
-            info = self._connection.info
-            raise ConfigurationError(
-                f"The role {info.user!r} may not create temporary tables, which an import needs. "
-                f"An administrator must run: GRANT TEMPORARY ON DATABASE "
-                f"{sql.Identifier(info.dbname).as_string()} TO {sql.Identifier(info.user).as_string()};",
-                driver=DRIVER,
-            ) from error
-
     def presence(self, first: Values, last: Values) -> Presence:
         """Return what is stored around rows between two keys."""
-        after = self._key(self._connection.execute(self._statements.first, first).fetchone())
+        found = self._transaction.send((self._statements.first, first), (self._statements.last, last))
+        after, before = (self._key(answer.first) for answer in found)
         if after is None or after > last:
             return Presence.NONE
-        before = self._key(self._connection.execute(self._statements.last, last).fetchone())
         return Presence.ALL if (after, before) == (first, last) else Presence.SOME
 
     def merge(self, rows: StagedRows, presence: Presence, *, overwrite: bool) -> Merged:
@@ -224,10 +209,10 @@ class Stage:
             return Merged(rows.owners(), ())
         self._stage(rows)
         if presence is Presence.NONE:
-            self._connection.execute(self._statements.insert_all)
+            self._rows(self._statements.insert_all)
             return Merged(rows.owners(), ())
         if presence is Presence.ALL and not overwrite:
-            found = self._connection.execute(self._statements.compare).fetchall()
+            found = self._rows(self._statements.compare)
             if not any(missing for *_, missing in found):
                 return Merged({}, self._keys(key for *key, _ in found))
         return self._merge(len(rows), overwrite=overwrite)
@@ -235,7 +220,7 @@ class Stage:
     def changed(self, rows: Sequence[Values]) -> dict[Values, bool]:
         """Return the keys of the rows that are not stored as they are, and whether they are missing."""
         self._stage(ValueRows(self._table, rows))
-        found = self._connection.execute(self._statements.compare).fetchall()
+        found = self._rows(self._statements.compare)
         keys = self._keys(key for *key, _ in found)
         return {key: bool(missing) for key, (*_, missing) in zip(keys, found, strict=True)}
 
@@ -246,7 +231,7 @@ class Stage:
             psycopg.errors.UniqueViolation: a row that is not among them has a value of theirs.
         """
         changed = self.changed(rows)
-        self._connection.execute(self._statements.displace)
+        self._rows(self._statements.displace)
         self._merge(len(rows), overwrite=True)
         others = [key for key, missing in changed.items() if not missing]
         new = Counter(
@@ -256,20 +241,25 @@ class Stage:
 
     def _stage(self, rows: StagedRows) -> None:
         if self._used:  # at its first use in a transaction it is empty: rows end with the last one
-            self._connection.execute(self._statements.empty)
+            self._transaction.later((self._statements.empty, ()))
         self._used = True
         self._fill(self._statements.fill, rows)
 
     def _fill(self, statement: bytes, rows: StagedRows) -> None:
-        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+        self._transaction.send()
+        with self._transaction.connection.cursor() as cursor, cursor.copy(statement) as copy:
             rows.write(copy)
+
+    def _rows(self, statement: bytes) -> list[Values]:
+        """Return what a statement without parameters answers."""
+        return self._transaction.send((statement, ()))[0].rows
 
     def _merge(self, staged: int, *, overwrite: bool) -> Merged:
         written: Counter[str] = Counter()
         others: dict[Values, None] = {}
         statement = self._statements.overwrite if overwrite else self._statements.insert_new
         for _ in range(MERGES):
-            found = self._connection.execute(statement).fetchall()
+            found = self._rows(statement)
             new = self._table.labelled((tenant, n) for tenant, n, other, *_ in found if n and other is None)
             equal = sum(number - other for _, number, other, *_ in found if other is not None)
             overwritten = self._keys(key for _, number, _, *key in found if number is None)
@@ -279,7 +269,7 @@ class Stage:
             if done == staged:
                 return Merged(written, [*others])
             # Otherwise some differ, or were written concurrently; each statement sees committed changes.
-            changed = self._connection.execute(self._statements.compare).fetchall()
+            changed = self._rows(self._statements.compare)
             if not changed or not (overwrite or any(missing for *_, missing in changed)):
                 return Merged(written, [*others, *self._keys(key for *key, _ in changed)])
         raise ConcurrencyError(
@@ -302,6 +292,28 @@ class Stage:
             )
             for item in found
         ]
+
+
+def create_stage(connection: Connection, table: Table) -> None:
+    """Make the table of a stage, unless this was done on the connection; outside of a transaction.
+
+    Raises:
+        ConfigurationError: the role may not create temporary tables.
+    """
+    made: set[object] = connection.stages if isinstance(connection, LongRunningConnection) else set()
+    if table in made:
+        return
+    try:
+        connection.execute(statements_of(table).create)
+    except psycopg.errors.InsufficientPrivilege as error:
+        info = connection.info
+        raise ConfigurationError(
+            f"The role {info.user!r} may not create temporary tables, which an import needs. "
+            f"An administrator must run: GRANT TEMPORARY ON DATABASE "
+            f"{sql.Identifier(info.dbname).as_string()} TO {sql.Identifier(info.user).as_string()};",
+            driver=DRIVER,
+        ) from error
+    made.add(table)
 
 
 @cache
@@ -431,7 +443,7 @@ class Merger:
         access: the rows of the target inside the transaction.
     """
 
-    connection: Connection
+    transaction: Transaction
     stage: Stage
     table: Table
     counts: MergeCounts
@@ -462,7 +474,7 @@ class Merger:
     def _move(self, pairs: Sequence[Pair]) -> None:
         """Merge rows whose unique values move between them; name what is in the way of the others."""
         entity = self.table.entity
-        with self.connection.transaction():
+        with self.transaction.savepoint():
             changed = self.stage.changed([row for _, row in pairs])
         moving = [record for record, row in pairs if self.table.key_of(row) in changed]
         found = unique_conflicts(self.access(), entity, moving)
@@ -474,7 +486,7 @@ class Merger:
         free = [pair for pair in pairs if pair[0].key not in found]
         try:
             if free:
-                with self.connection.transaction():
+                with self.transaction.savepoint():
                     merged = self.stage.write_moves([row for _, row in free])
                 self._count(free, merged)
         except psycopg.Error as other:
@@ -484,7 +496,7 @@ class Merger:
     def _merge(self, pairs: Sequence[Pair], presence: Presence | None = None) -> None:
         rows = [row for _, row in pairs]
         # A savepoint: a refused row must not end the transaction of the range.
-        with self.connection.transaction():
+        with self.transaction.savepoint():
             ends = self.table.key_of(rows[0]), self.table.key_of(rows[-1])
             found = presence or self.stage.presence(*ends)
             merged = self.stage.merge(ValueRows(self.table, rows), found, overwrite=self.overwrite)

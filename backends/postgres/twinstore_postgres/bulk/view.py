@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key, KeyRange
     from twinstore_postgres.bulk.scan import Scans
-    from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.connection.transaction import Transaction
 
 CHANGED: Final = NoDigests("rules change its rows")
 
@@ -38,10 +38,10 @@ CHANGED: Final = NoDigests("rules change its rows")
 class PostgresView(BulkView):
     """Implements :class:`~twinstore.bulk.port.BulkView`."""
 
-    def __init__(self, connection: Connection, scans: Scans, changes: DocumentChanges = NO_CHANGES) -> None:
-        """Take the connection, inside a transaction that reads one state in system scope."""
+    def __init__(self, transaction: Transaction, scans: Scans, changes: DocumentChanges = NO_CHANGES) -> None:
+        """Take a transaction that reads one state in system scope."""
         self._changes = changes.documents
-        self._snapshot = Snapshot(connection)
+        self._snapshot = Snapshot(transaction)
         self._scans = scans
         self._streams = OneStream(DRIVER)
 

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from twinstore.catalog.tenancy import StoredOwner
     from twinstore.fast.program import Slot
     from twinstore.models.canonical import CanonicalModel
-    from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.connection.transaction import Transaction
     from twinstore_postgres.mapping.codec import Values
     from twinstore_postgres.mapping.columns import Column
@@ -99,10 +98,8 @@ class PostgresRangeWriter(AcceptsPacked, RangeWriter):
         self._process = ProcessGuard()
         self._state = UnitState()
         self._counts = MergeCounts()
-        self._merger = Merger(
-            transaction.connection, stage, self._table, self._counts, overwrite, self._open_access
-        )
-        self._packed_merger = PackedMerger(transaction.connection, stage, self._counts, overwrite)
+        self._merger = Merger(transaction, stage, self._table, self._counts, overwrite, self._open_access)
+        self._packed_merger = PackedMerger(transaction, stage, self._counts, overwrite)
         self._columns = native_columns(entity)
         self._chunk: PackedChunk | None = None
         self._pairs: list[Pair] = []
@@ -150,7 +147,8 @@ class PostgresRangeWriter(AcceptsPacked, RangeWriter):
         return self._open_access()
 
     def _open_access(self) -> Access:
-        unit = UnitExecution(self._transaction, UNBOUND, self._state, read_only=False)
+        # The error of one range ends its transaction, whichever call raises it.
+        unit = UnitExecution(self._transaction, UNBOUND, self._state, read_only=False, fails_at_once=False)
         return GuardedAccess(PostgresAccess(unit, {}))
 
     @override
@@ -364,7 +362,7 @@ class PackedChunk(StagedRows):
 class PackedMerger:
     """Merges packed rows all together or not at all."""
 
-    connection: Connection
+    transaction: Transaction
     stage: Stage
     counts: MergeCounts
     overwrite: bool
@@ -377,7 +375,7 @@ class PackedMerger:
         if not chunk.prepare():
             return False
         try:
-            with self.connection.transaction():
+            with self.transaction.savepoint():
                 presence = self.stage.presence(*chunk.ends())
                 merged = self.stage.merge(chunk, presence, overwrite=self.overwrite)
         except psycopg.Error as error:

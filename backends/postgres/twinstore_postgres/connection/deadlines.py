@@ -8,6 +8,7 @@ reports first.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -103,6 +104,11 @@ class LongRunningConnection(TimedConnection):
     """
 
     is_executing: Callable[[int], bool] | None = None
+
+    @cached_property
+    def stages(self) -> set[object]:
+        """The tables for which a temporary one is made on this connection."""
+        return set()
 
     @override
     def _limited(self, gen: PQGen[RV], seconds: float) -> PQGen[RV]:

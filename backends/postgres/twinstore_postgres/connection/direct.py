@@ -14,11 +14,11 @@ from twinstore.errors import ConfigurationError, Outcome, UnavailableError
 from twinstore.models.fields import SYSTEM_TENANT
 from twinstore.runtime.forks import Renewable, renew_in_child
 from twinstore_postgres.connection.cursors import own_cursor
-from twinstore_postgres.connection.deadlines import LongRunningConnection
 from twinstore_postgres.connection.errors import NO_SUBJECT, OF_PSYCOPG, translate, translated
 from twinstore_postgres.connection.idle import IdleConnections
 from twinstore_postgres.connection.roles import RoleGuard, check_role, refuse_unsafe
 from twinstore_postgres.connection.target import BULK, LOCKS, MIGRATIONS, check_version, direct_target
+from twinstore_postgres.connection.undocumented import bulk_connection
 from twinstore_postgres.settings import DRIVER
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Direct:
 
     def connect(self) -> Connection:
         """Open a connection for bulk work; the caller closes it."""
-        connection = self._bulk().connect(LongRunningConnection, qualified=True)
+        connection = bulk_connection(self._bulk(), pipeline=self._settings.pipeline)
         if self._guard.schemas:
             try:
                 with translated(outcome=Outcome.NOT_APPLIED):

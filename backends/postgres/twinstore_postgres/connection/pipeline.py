@@ -28,6 +28,7 @@ from typing_extensions import override
 
 from twinstore_postgres.connection.batch import PipelinedConnection, Result, Step
 from twinstore_postgres.connection.cursors import ADAPTERS, tolerant_rows
+from twinstore_postgres.connection.deadlines import LongRunningConnection
 from twinstore_postgres.connection.errors import set_statement_index
 from twinstore_postgres.mapping.codec import Unprepared, Values
 
@@ -64,7 +65,7 @@ class Message:
 
 
 class OwnConnection(PipelinedConnection):
-    """A connection of our own pool, in autocommit mode and without ``prepare_threshold``.
+    """A connection of our own, in autocommit mode and without ``prepare_threshold``.
 
     After a rollback psycopg has the server forget all prepared statements once it has prepared one itself.
     """
@@ -139,6 +140,10 @@ class UnpreparedConnection(OwnConnection):
     @override
     def _new_codec() -> PipelineCodec:
         return UnpreparedPipelineCodec()
+
+
+class LongRunningPipeline(LongRunningConnection, OwnConnection):
+    """The same for statements that may take as long as they take."""
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from twinstore.errors import (
 from twinstore.runtime.forks import ProcessGuard, Renewable, renew_in_child
 from twinstore.runtime.secrets import mentions_secret, secrets_in, without_locals
 from twinstore.runtime.service_log import log_unavailable
+from twinstore_postgres.connection.batch import PipelinedConnection
 from twinstore_postgres.connection.cursors import ADAPTERS, refuse_registered
 from twinstore_postgres.connection.deadlines import (
     Connection,
@@ -172,12 +173,14 @@ class Target:
             UnavailableError: no server answers; nothing was done.
         """
         refuse_registered()
+        # The pipeline prepares by itself.
+        unprepared = self.route is Route.POOLER or issubclass(kind, PipelinedConnection)
         try:
             # Statements come again and again, so each is prepared at its first use, not at the fifth.
             connection = kind.connect(
                 (self._without_path if qualified else self).conninfo.get_secret_value(),
                 autocommit=True,
-                prepare_threshold=None if self.route is Route.POOLER else 0,
+                prepare_threshold=None if unprepared else 0,
                 context=ADAPTERS,
             )
         except psycopg.Error as error:

@@ -20,7 +20,7 @@ from typing_extensions import override
 from twinstore.errors import Outcome
 from twinstore.models.fields import SYSTEM_TENANT
 from twinstore.runtime.forks import ProcessGuard
-from twinstore_postgres.connection.batch import Result, Step, batch, by_cursors
+from twinstore_postgres.connection.batch import PipelinedConnection, Result, Step, batch, by_cursors
 from twinstore_postgres.connection.deadlines import Connection
 from twinstore_postgres.connection.errors import (
     NO_SUBJECT,
@@ -54,6 +54,9 @@ UNIT: Final = {
     True: Unprepared(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
 }
 END: Final = ((Unprepared(b"COMMIT"), ()),)
+SAVEPOINT: Final = (Unprepared(b"SAVEPOINT twinstore"), ())
+ROLL_BACK_TO: Final = (Unprepared(b"ROLLBACK TO twinstore"), ())
+RELEASE: Final = (Unprepared(b"RELEASE twinstore"), ())
 
 
 class Transport:
@@ -193,8 +196,11 @@ class TransactionSteps(Protocol):
         """Execute statements in one round trip; ``subject`` says what they are about, if not the unit's."""
         ...
 
-    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
-        """Execute the last statements; our own transaction is committed in the same round trip."""
+    def finish(self, *steps: Step, subject: Subject | None = None, unread: bool = False) -> list[Result]:
+        """Execute the last statements; our own transaction is committed in the same round trip.
+
+        If the answers are ``unread``, a transaction that goes on may execute them with its next ones.
+        """
         ...
 
 
@@ -221,6 +227,7 @@ class Transaction(TransactionSteps):
         self._begin = begin
         self._transport = transport
         self._begun = False
+        self._later: list[Step] = []
         self._process = ProcessGuard()
 
     @property
@@ -235,15 +242,49 @@ class Transaction(TransactionSteps):
 
         ``tenant`` is set for these statements and the later ones, if it is another one.
         """
-        self._process.check(TRANSACTION)
-        before = self._before(tenant)
         try:
-            return self._transport.send(self.connection, steps, before)
+            return self.send(*steps, tenant=tenant)
         except OF_PSYCOPG as error:
             raise translate(error, subject or self.subject, Outcome.NOT_APPLIED) from error
 
+    def send(self, *steps: Step, tenant: str | None = None) -> list[Result]:
+        """Do the same; without statements, execute what was left for later.
+
+        Raises:
+            psycopg.Error: of the first that failed.
+        """
+        self._process.check(TRANSACTION)
+        before = self._before(tenant)
+        if not steps and not before:
+            return []
+        try:
+            return self._transport.send(self.connection, steps, before)
+        except psycopg.DataError as error:
+            if error.sqlstate is None:  # a value cannot be written, so nothing was sent
+                self._later = before
+            raise
+
+    def later(self, *steps: Step) -> None:
+        """Execute statements in the round trip of the next ones; their answers are not read."""
+        if isinstance(self.connection, PipelinedConnection):
+            self._later += steps
+        else:
+            self.run(*steps)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo the statements of the block alone if it fails; such blocks do not nest."""
+        self.later(SAVEPOINT)
+        try:
+            yield
+        except BaseException:
+            if not self.connection.closed:
+                self.later(ROLL_BACK_TO, RELEASE)
+            raise
+        self.later(RELEASE)
+
     @override
-    def finish(self, *steps: Step, subject: Subject | None = None) -> list[Result]:
+    def finish(self, *steps: Step, subject: Subject | None = None, unread: bool = False) -> list[Result]:
         """Execute the last statements and commit in one round trip; a failed one leaves nothing behind."""
         self._process.check(TRANSACTION)
         if not steps and not self._begun:  # nothing was sent, so there is nothing to commit
@@ -261,7 +302,10 @@ class Transaction(TransactionSteps):
         self._process.check(TRANSACTION)
         if self._begun:
             with translated(self.subject, outcome=Outcome.UNKNOWN):
-                self.connection.commit()
+                if self._later:
+                    self._transport.send(self.connection, (), self._before(None), END)
+                else:
+                    self.connection.commit()
 
     def roll_back(self) -> None:
         """Undo everything; a broken connection has done so already, and a forked child must not."""
@@ -291,15 +335,16 @@ class Transaction(TransactionSteps):
             raise
 
     def _before(self, tenant: str | None) -> list[Step]:
-        """Return what must be executed first: the begin, and the tenant where it is another one."""
+        """Return what must be executed first: the begin, the tenant where it is another one, and the rest."""
+        later, self._later = self._later, []
         changed = tenant is not None and tenant != self._tenant
         if tenant is not None:
             self._tenant = tenant
         if not self._begun:
             # Before anything is sent: whatever becomes of the round trip, a rollback is due from now on.
             self._begun = True
-            return self._transport.begin_steps(self._begin, self._tenant)
-        return [(SET_TENANT, (self._tenant,))] if changed else []
+            return [*self._transport.begin_steps(self._begin, self._tenant), *later]
+        return [*later, *([(SET_TENANT, (self._tenant,))] if changed else [])]
 
 
 class PooledTransaction:

@@ -27,10 +27,11 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 from typing_extensions import override
 
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ConfigurationError, Outcome
 from twinstore_postgres.connection.batch import PipelinedConnection
 from twinstore_postgres.connection.cursors import ADAPTERS, OwnCursor, refuse_encoding, refuse_registered
-from twinstore_postgres.connection.deadlines import TimedConnection
+from twinstore_postgres.connection.deadlines import LongRunningConnection, TimedConnection
+from twinstore_postgres.connection.errors import translated
 from twinstore_postgres.mapping.codec import Values
 from twinstore_postgres.settings import DRIVER
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from psycopg.abc import Buffer
 
     from twinstore_postgres.connection.deadlines import Connection
+    from twinstore_postgres.connection.target import Target
 
 log = logging.getLogger("twinstore.postgres")
 
@@ -62,23 +64,42 @@ def sentences() -> tuple[str, ...]:
     return tuple(_limitations.values())
 
 
-def connection_kind(*, pooled: bool) -> type[TimedConnection]:
+def connection_kind(*, pooled: bool, bulk: bool = False) -> type[TimedConnection]:
     """Return the kind of our own connections.
 
     Args:
         pooled: they lead to a transaction pooler, and prepare nothing.
+        bulk: their statements may take as long as they take.
     """
+    plain = LongRunningConnection if bulk else TimedConnection
     if PIPELINE in _limitations:
-        return TimedConnection
+        return plain
     try:
         # Guarded, because it names parts of psycopg that may go.
         pipeline: Any = import_module("twinstore_postgres.connection.pipeline")
-        kind: type[TimedConnection] = pipeline.UnpreparedConnection if pooled else pipeline.OwnConnection
+        own = pipeline.LongRunningPipeline if bulk else pipeline.OwnConnection
+        kind: type[TimedConnection] = pipeline.UnpreparedConnection if pooled else own
         pipeline.PipelineCodec()
     except Exception as error:  # noqa: BLE001  # whatever a changed interface raises
         switch_off(PIPELINE, f"{type(error).__name__}: {error}")
-        return TimedConnection
+        return plain
     return kind
+
+
+def bulk_connection(target: Target, *, pipeline: bool) -> Connection:
+    """Open a connection for bulk work, which may lead past a pooler."""
+    while True:
+        kind = connection_kind(pooled=False, bulk=True) if pipeline else LongRunningConnection
+        connection = target.connect(kind, qualified=True)
+        try:
+            with translated(outcome=Outcome.NOT_APPLIED):
+                probe_connection(connection)
+        except BaseException:
+            connection.close()
+            raise
+        if issubclass(LongRunningConnection, kind) or PIPELINE not in _limitations:
+            return connection
+        connection.close()  # what it sends at once would be answered in another way
 
 
 class NullLoader(Loader):
@@ -101,7 +122,7 @@ Probe.own.register_loader("int4", NullLoader)
 
 
 def probe_connection(connection: Connection) -> None:
-    """Try all on a connection of our own that has executed a statement; once in a process for each kind.
+    """Try all on a connection of our own; once in a process for each kind.
 
     Raises:
         psycopg.OperationalError: the connection was lost.
@@ -109,6 +130,7 @@ def probe_connection(connection: Connection) -> None:
     if type(connection) in _probed or not isinstance(connection, TimedConnection):
         return
     _probed.add(type(connection))
+    connection.execute("SELECT 1", prepare=False)
     if not connection.wait_was_called:
         switch_off(LIMIT, "psycopg does not call Connection.wait as it did")
     probe_loaders(connection)

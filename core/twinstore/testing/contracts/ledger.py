@@ -384,6 +384,23 @@ class LedgerContract(CopyContract, capability="bulk_target"):
 
     @of_tenants
     @needs("transactions")
+    def test_lines_of_an_attempt_that_failed_are_replaced(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
+        claim = claimed(ledger, self.entity)
+        early = [quarantine_line(claim, number) for number in (1, 9)]
+        # Under the same claim again, as after a race that was lost.
+        for _ in range(2):
+            ledger.store_lines_early(claim, early, more=False)
+        ledger.give_back(claim)
+        # By another process, which knows only what is stored.
+        ledger = ledger_of(workspace.storage)
+        claim = taken(ledger, claim.job_id, self.entity.name)
+        bad, conflicts = recorded_lines(workspace, claim, ledger)
+        assert list(ledger.quarantined(claim.job_id)) == bad
+        assert list(ledger.conflicts(claim.job_id)) == conflicts
+
+    @of_tenants
+    @needs("transactions")
     def test_long_lines_and_many_of_them_come_back_in_order(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
         claim = claimed(ledger, self.entity)
@@ -399,7 +416,9 @@ class LedgerContract(CopyContract, capability="bulk_target"):
         assert ledger.quarantine_counts(claim.job_id, self.entity.name) == {lines[0].reason: 49}
 
 
-def recorded_lines(workspace: Workspace, claim: Claim) -> tuple[list[QuarantineLine], list[ConflictLine]]:
+def recorded_lines(
+    workspace: Workspace, claim: Claim, ledger: Ledger | None = None
+) -> tuple[list[QuarantineLine], list[ConflictLine]]:
     """Finish a range with lines; return them in order."""
     bad = [
         quarantine_line(claim, 1, 0, tenant=":none", key='["a",1]'),
@@ -409,7 +428,7 @@ def recorded_lines(workspace: Workspace, claim: Claim) -> tuple[list[QuarantineL
     conflicts = [conflict_line(claim, 1), conflict_line(claim, 2)]
     with workspace.storage.bulk.writer(entity_of(workspace, claim)) as writer:
         writer.flush()
-        ledger = ledger_of(workspace.storage)
+        ledger = ledger or ledger_of(workspace.storage)
         ledger.store_lines(writer.access, claim, iter(bad), iter(conflicts))
         ledger.finish(writer.access, claim, TALLY)
         writer.commit()
