@@ -139,8 +139,10 @@ class Cell:
             show it and ``sum``; both can be forged and prove nothing.
         sum: of the same numbers, modulo 2^128.
         largest: the most bytes that one of these rows has, an expired one too.
-        keyed: the sum, modulo 2^128, of what proves that two sides hold the same rows: of each row the first
-            128 bits of the SHA-256 of the secret of the run followed by the SHA-256 of its ``content``.
+        keyed: the sum, modulo 2^128, of what proves that two sides hold the same rows of the same owners: of
+            each row the first 128 bits of the SHA-256 of the key of its owner followed by the SHA-256 of its
+            ``content``. That key is the first 128 bits of the SHA-256 of the secret of the run followed by
+            the label of the owner.
         ignored: how many of the rows that are not expired have a name that is ignored.
     """
 
@@ -162,6 +164,15 @@ class Cell:
         self.keyed = (self.keyed + other.keyed) % MODULUS
         self.ignored += other.ignored
 
+    def remove(self, other: Cell) -> None:
+        """Remove the rows of another cell, which has some of the same rows; ``largest`` remains."""
+        self.count -= other.count
+        self.expired -= other.expired
+        self.xor ^= other.xor
+        self.sum = (self.sum - other.sum) % MODULUS
+        self.keyed = (self.keyed - other.keyed) % MODULUS
+        self.ignored -= other.ignored
+
 
 @dataclass(slots=True)
 class RangeDigests:
@@ -172,7 +183,8 @@ class RangeDigests:
     decide.
 
     Attributes:
-        cells: by the number of the range and the label of the owner.
+        cells: by the number of the range and the label of the owner, which is empty where owners are folded.
+        owners: where they are folded, the rows of all ranges by the label of their owner.
         unproven: ranges of which the cells do not hold every row.
         unplaced: rows whose range is unknown; then no range is proved.
         judged: the models would accept each row that a cell of a proved range counts.
@@ -184,6 +196,7 @@ class RangeDigests:
     """
 
     cells: dict[tuple[int, str], Cell] = field(default_factory=dict[tuple[int, str], Cell])
+    owners: dict[str, Cell] = field(default_factory=dict[str, Cell])
     unproven: set[int] = field(default_factory=set[int])
     unplaced: int = 0
     judged: bool = True
@@ -198,6 +211,8 @@ class RangeDigests:
         """Add another part of the same store."""
         for place, cell in other.cells.items():
             self.cells.setdefault(place, Cell()).merge(cell)
+        for label, cell in other.owners.items():
+            self.owners.setdefault(label, Cell()).merge(cell)
         self.unproven |= other.unproven
         self.unplaced += other.unplaced
         if other.file != self.file and other.file is not None:

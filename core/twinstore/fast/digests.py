@@ -42,7 +42,7 @@ FUNCTIONS: Final = {
     "ts_document_form_free": (None, Address),
     "ts_table_form_new": (Address, ctypes.c_char_p, Size),
     "ts_table_form_free": (None, Address),
-    "ts_digests_new": (Address, ctypes.c_char_p, Size, ctypes.c_uint32, ctypes.c_char_p),
+    "ts_digests_new": (Address, ctypes.c_char_p, Size, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_int),
     "ts_digests_free": (None, Address),
     "ts_digests_read": (ctypes.c_int, Address, Address),
     "ts_scan_documents": (Number, Address, ctypes.c_char_p, Size, Address),
@@ -102,6 +102,7 @@ class Scanner:
         bounds: Sequence[Key],
         *,
         secret: bytes,
+        folded: bool = False,
         cutoff: datetime | None = None,
         accepts: Callable[[bytes], bool] | None = None,
         validator: NativeValidator | None = None,
@@ -114,6 +115,7 @@ class Scanner:
             entity: what is read.
             bounds: where its ranges end.
             secret: the key of the digests.
+            folded: whether the owners of a range share a cell.
             cutoff: when rows have expired.
             accepts: called for what the judge does not accept: a document as it is stored, or the content of
                 a line; without it nothing is judged.
@@ -123,7 +125,7 @@ class Scanner:
         data = bounds_data(entity, bounds)
         if len(secret) != SECRET_BYTES:
             raise ValueError(f"the secret of digests has {SECRET_BYTES} bytes, not {len(secret)}")
-        digests = found.ts_digests_new(data, len(data), MOST_CELLS, secret)
+        digests = found.ts_digests_new(data, len(data), MOST_CELLS, secret, folded)
         self._digests = Handle(found, digests, "ts_digests_free")
         self._unvalidated = None if accepts is None else Buffer(found)
         self._refused: set[int] = set()
@@ -226,8 +228,13 @@ def read_digests(data: bytes) -> RangeDigests:
     at = 3 * COUNT.size
     unproven = {number for number, flag in enumerate(data[at : at + ranges]) if flag}
     labels, at = read_labels(data, at + ranges)
-    cells = dict(read_cells(data[at + COUNT.size :], labels))
-    return RangeDigests(cells=cells, unproven=unproven, unplaced=unplaced, rows=rows)
+    cells, owners = dict[tuple[int, str], Cell](), dict[str, Cell]()
+    for number, label, cell in read_cells(data[at + COUNT.size :], labels):
+        if number < ranges:
+            cells[number, label] = cell
+        else:
+            owners[label] = cell
+    return RangeDigests(cells=cells, owners=owners, unproven=unproven, unplaced=unplaced, rows=rows)
 
 
 def read_labels(data: bytes, at: int) -> tuple[list[str], int]:
@@ -243,12 +250,12 @@ def read_labels(data: bytes, at: int) -> tuple[list[str], int]:
     return labels, at
 
 
-def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[tuple[int, str], Cell]]:
-    """Yield the cells."""
+def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[int, str, Cell]]:
+    """Yield the cells, each with its range and its owner, which is empty where owners are folded."""
     for number, owner, count, expired, largest, ignored, *halves in CELL.iter_unpack(data):
         xor, added, keyed = (high << HALF | low for low, high in zip(halves[::2], halves[1::2], strict=True))
         cell = Cell(count, expired, xor, added, largest, keyed=keyed, ignored=ignored)
-        yield (number, labels[int(owner)]), cell
+        yield number, "" if owner == NO_CELL else labels[owner], cell
 
 
 def render_document(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:

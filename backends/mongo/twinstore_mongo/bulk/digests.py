@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.changes import DocumentChange, DocumentChanges
     from twinstore.bulk.rows import RangeDigests
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import Key
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore.models.shapes import ValueShape
     from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.database import OpenDatabase
@@ -65,6 +66,7 @@ MANY_CONNECTIONS: Final = 20
 LOOSE: Final = ("sparse", "partialFilterExpression")
 ACCEPTS: Final = "ts_accepts_document"
 REPLACED: Final = "rules replace its keys"
+FOLDED: Final = "rules change its rows, which have too many owners"
 LOOKED_UP: Final = "rules look up rows that it names"
 # No document holds a name twice that digests take.
 TWICE: Final = 2 * b"\x0a\x00"
@@ -104,6 +106,7 @@ class DigestScan:
         bounds: Sequence[Key],
         *,
         secret: bytes,
+        folded: bool,
         cutoff: datetime | None,
         of_source: bool,
         ignored: AbstractSet[str],
@@ -117,6 +120,8 @@ class DigestScan:
             return NoDigests(NO_LIBRARY)
         if (reason := unsupported_reason(entity, ignored)) is not None:
             return NoDigests(reason)
+        if folded and self._change is not None:
+            return NoDigests(FOLDED)
         form = document_form(found, digest_form(entity, of_source=of_source, ignored=ignored))
         validator = acceptance_check(found, entity, ignored)
         accepts_row = None if accepts is None else partial(self._accepts, accepts, ignored)
@@ -127,6 +132,7 @@ class DigestScan:
                 entity,
                 bounds,
                 secret=secret,
+                folded=folded,
                 cutoff=cutoff,
                 accepts=accepts_row,
                 validator=validator,
@@ -156,8 +162,9 @@ class DigestScan:
         changed = [changed_document(self._scan, self._change, raw) for raw in documents_of(batch)]
         return b"".join(raw for raw, _ in changed), [rules for _, rules in changed]
 
-    def batches(self, rows: TenantFilter) -> Generator[bytes]:
-        """Yield whole documents, as many at a time as the server sends."""
+    def batches(self, rows: TenantFilter, within: KeyRange) -> Generator[bytes]:
+        """Yield the whole documents of a range, as many at a time as the server sends."""
+        rows = replace(rows, condition={**self._scan.matching(within), **rows.condition})
         with self._store.limited():
             exhaust = self._can_exhaust and not rows.joins
             most = EXHAUST_BYTES if exhaust else BATCH_BYTES
