@@ -380,7 +380,7 @@ class BulkView(Protocol):
         bounds: Sequence[Key],
         *,
         secret: bytes,
-        within: KeyRange = KeyRange(),
+        within: KeyRange | None = None,
         folded: bool = False,
         tenant_id: str | None = None,
         cutoff: datetime | None = None,
@@ -412,21 +412,8 @@ class BulkView(Protocol):
                 called where nothing else shows it.
             on_progress: called with the number of rows read since the last call; its error ends the read.
         """
-        del (
-            entity,
-            bounds,
-            secret,
-            within,
-            folded,
-            tenant_id,
-            cutoff,
-            part,
-            parts,
-            of_source,
-            ignored,
-            accepts,
-            on_progress,
-        )
+        del entity, bounds, secret, within, folded, tenant_id, cutoff, part, parts, of_source, ignored
+        del accepts, on_progress
         return NO_DIGESTS
 
 

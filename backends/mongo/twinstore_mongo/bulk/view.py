@@ -52,7 +52,6 @@ T = TypeVar("T")
 
 # Of which few should wait.
 MOST_RECORDS = 1000
-ALL = KeyRange()
 
 
 class MongoView(BulkView):
@@ -120,7 +119,7 @@ class MongoView(BulkView):
         bounds: Sequence[Key],
         *,
         secret: bytes,
-        within: KeyRange = ALL,
+        within: KeyRange | None = None,
         folded: bool = False,
         tenant_id: str | None = None,
         cutoff: datetime | None = None,
@@ -147,7 +146,7 @@ class MongoView(BulkView):
             change = None
         with translating(store.where.of(entity)):
             scan = DigestScan(store, self._collection(entity), CollectionScan.of(entity), change)
-            batches = self._single_stream(scan.batches(rows, within))
+            batches = self._single_stream(scan.batches(rows, within or KeyRange()))
             return scan.digests(
                 batches,
                 bounds,

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from twinstore_postgres.bulk.scan import Scans
     from twinstore_postgres.connection.deadlines import Connection
 
-ALL: Final = KeyRange()
 CHANGED: Final = NoDigests("rules change its rows")
 
 
@@ -103,7 +102,7 @@ class PostgresView(BulkView):
         bounds: Sequence[Key],
         *,
         secret: bytes,
-        within: KeyRange = ALL,
+        within: KeyRange | None = None,
         folded: bool = False,
         tenant_id: str | None = None,
         cutoff: datetime | None = None,
@@ -124,7 +123,8 @@ class PostgresView(BulkView):
         if (table := self._snapshot.find(table_of(entity))) is None:
             return RangeDigests()
         scan = DigestScan(self._snapshot, self._scans.of(self._snapshot.connection, entity))
-        rows = scan.lines(within, tenant_of(tenant_id), part, parts, nullable=table.nullable)
+        tenant, wanted = tenant_of(tenant_id), within or KeyRange()
+        rows = scan.lines(wanted, tenant, part, parts, nullable=table.nullable)
         return scan.digests(
             self._streams.read(rows),
             bounds,
