@@ -40,7 +40,7 @@ struct Digests {
   u64 rows;
   Buffer labels, owners, cells;
   Table by_label, by_place;
-  u32 most_cells, last_owner, last_cell;
+  u32 most_cells, last_owner, last_cell, last_total;
   int is_folded;
 };
 
@@ -274,11 +274,11 @@ static u32 cell_of(Digests *digests, u32 range, u32 owner, int is_full) {
 
 int digests_add(Digests *digests, u32 range, const Row *row, Span content) {
   digests->rows++;
-  digests->last_cell = NONE;
+  digests->last_cell = digests->last_total = NONE;
   int is_full = digests->by_place.used >= digests->most_cells;
   u32 owner = owner_of(digests, row->owner, is_full), cell = NONE, total = NONE;
   if (owner != NONE) cell = cell_of(digests, range, digests->is_folded ? NONE : owner, is_full);
-  if (cell != NONE && digests->is_folded) total = cell_of(digests, digests->bounds + 1, owner, is_full);
+  if (cell != NONE && digests->is_folded) total = cell_of(digests, NONE, owner, is_full);
   // What has an owner for each row would take as much memory as the rows.
   if (cell == NONE || (digests->is_folded && total == NONE)) {
     digests->unproven[range] = 1;
@@ -288,11 +288,14 @@ int digests_add(Digests *digests, u32 range, const Row *row, Span content) {
   if (!row->expired) numbers = numbers_of(digests, owner, content);
   add_row(cell_at(digests, cell), row, content.size, &numbers);
   if (digests->is_folded) add_row(cell_at(digests, total), row, content.size, &numbers);
-  if (!row->expired) digests->last_cell = cell;
+  if (row->expired) return 1;
+  digests->last_cell = cell;
+  digests->last_total = total;
   return 1;
 }
 
 u32 digests_cell(const Digests *digests) { return digests->last_cell; }
+u32 digests_total(const Digests *digests) { return digests->last_total; }
 
 int digests_ask(const Sink *sink, u32 range, Span row) {
   if (!sink->unjudged) {
@@ -323,7 +326,7 @@ void digests_unplaced(Digests *digests) {
 
 // q rows, q unplaced; q ranges, a byte for each whether it is unproven; q owners, each u32 size and bytes; q cells,
 // each u32 range, u32 owner, u64 count, expired, largest, ignored, low and high half of the XOR, of the sum, of the keyed sum.
-// Where owners are folded, the owner of a range is TS_NO_CELL, and behind all ranges is one that has the rows by owner.
+// Where owners are folded, the owner of a range is TS_NO_CELL, and so is the range of all rows of an owner.
 int ts_digests_read(const Digests *digests, Buffer *out) {
   buffer_add_i64(out, (i64)digests->rows);
   buffer_add_i64(out, (i64)digests->unplaced);

@@ -47,7 +47,7 @@ typedef struct {
   Accepts accepts; // NULL: nobody judges
   const void *documents;
   Buffer *unjudged; // NULL: nobody asks
-  Buffer *cells; // of each document u32 the number of the cell that counts it, or TS_NO_CELL; NULL: nobody asks
+  Buffer *cells; // of each document u32 the cells of its range and its owner, or TS_NO_CELL; NULL: nobody asks
 } Sink;
 
 // Ranges are cut at bounds: q parts of a key, list of q whether each is a number, list of keys (q or text).

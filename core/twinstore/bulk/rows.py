@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 __all__ = [
+    "EVERY_RANGE",
+    "FOLDED",
     "LONGEST_READABLE",
     "MARK",
     "NO_ADDITIONAL_VALUES",
@@ -45,6 +47,9 @@ SECRET_BYTES: Final = 16
 # What most entities have in addition to their content.
 NO_ADDITIONAL_VALUES: Final = b"{}"
 MODULUS: Final = 2**128
+# No owner and no range.
+FOLDED: Final = ""
+EVERY_RANGE: Final = -1
 
 
 @dataclass(slots=True)
@@ -183,8 +188,8 @@ class RangeDigests:
     decide.
 
     Attributes:
-        cells: by the number of the range and the label of the owner, which is empty where owners are folded.
-        owners: where they are folded, the rows of all ranges by the label of their owner.
+        cells: by the number of the range and the label of the owner. Where owners are folded, the label of a
+            range is :data:`FOLDED`, and :data:`EVERY_RANGE` has the rows of all ranges by owner.
         unproven: ranges of which the cells do not hold every row.
         unplaced: rows whose range is unknown; then no range is proved.
         judged: the models would accept each row that a cell of a proved range counts.
@@ -196,7 +201,6 @@ class RangeDigests:
     """
 
     cells: dict[tuple[int, str], Cell] = field(default_factory=dict[tuple[int, str], Cell])
-    owners: dict[str, Cell] = field(default_factory=dict[str, Cell])
     unproven: set[int] = field(default_factory=set[int])
     unplaced: int = 0
     judged: bool = True
@@ -211,8 +215,6 @@ class RangeDigests:
         """Add another part of the same store."""
         for place, cell in other.cells.items():
             self.cells.setdefault(place, Cell()).merge(cell)
-        for label, cell in other.owners.items():
-            self.owners.setdefault(label, Cell()).merge(cell)
         self.unproven |= other.unproven
         self.unplaced += other.unplaced
         if other.file != self.file and other.file is not None:

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from twinstore.bulk.rows import SECRET_BYTES, Cell, RangeDigests
+from twinstore.bulk.rows import FOLDED, SECRET_BYTES, Cell, RangeDigests
 from twinstore.catalog.conditions import Equals, OneOf
 from twinstore.fast.library import BROKEN, Address, Buffer, Size, checked, declared
 from twinstore.fast.program import Handle, Writer
@@ -33,7 +33,7 @@ MOST_CELLS: Final = 100_000
 COUNT: Final = struct.Struct("<q")
 LENGTH: Final = struct.Struct("<I")
 REQUEST_HEADER: Final = struct.Struct("<II")
-CELL: Final = struct.Struct("<II4Q6Q")
+CELL: Final = struct.Struct("<ii4Q6Q")
 HALF: Final = 64
 DIGEST_BYTES: Final = 32
 NO_CELL: Final = 0xFFFFFFFF
@@ -153,8 +153,9 @@ class Scanner:
         if rules:
             cells = memoryview(self._cells.tobytes()).cast("I")
             self._cells.clear()
-            pairs = zip(cells, rules, strict=True)
-            self._changed.update((cell, numbers) for cell, numbers in pairs if numbers and cell != NO_CELL)
+            for each in (cells[::2], cells[1::2]):
+                pairs = zip(each, rules, strict=True)
+                self._changed.update(pair for pair in pairs if pair[1] and pair[0] != NO_CELL)
         return rows
 
     def add_lines(self, raw: bytes) -> int:
@@ -228,13 +229,8 @@ def read_digests(data: bytes) -> RangeDigests:
     at = 3 * COUNT.size
     unproven = {number for number, flag in enumerate(data[at : at + ranges]) if flag}
     labels, at = read_labels(data, at + ranges)
-    cells, owners = dict[tuple[int, str], Cell](), dict[str, Cell]()
-    for number, label, cell in read_cells(data[at + COUNT.size :], labels):
-        if number < ranges:
-            cells[number, label] = cell
-        else:
-            owners[label] = cell
-    return RangeDigests(cells=cells, owners=owners, unproven=unproven, unplaced=unplaced, rows=rows)
+    cells = dict(read_cells(data[at + COUNT.size :], labels))
+    return RangeDigests(cells=cells, unproven=unproven, unplaced=unplaced, rows=rows)
 
 
 def read_labels(data: bytes, at: int) -> tuple[list[str], int]:
@@ -250,12 +246,12 @@ def read_labels(data: bytes, at: int) -> tuple[list[str], int]:
     return labels, at
 
 
-def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[int, str, Cell]]:
-    """Yield the cells, each with its range and its owner, which is empty where owners are folded."""
+def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[tuple[int, str], Cell]]:
+    """Yield the cells."""
     for number, owner, count, expired, largest, ignored, *halves in CELL.iter_unpack(data):
         xor, added, keyed = (high << HALF | low for low, high in zip(halves[::2], halves[1::2], strict=True))
         cell = Cell(count, expired, xor, added, largest, keyed=keyed, ignored=ignored)
-        yield number, "" if owner == NO_CELL else labels[owner], cell
+        yield (number, FOLDED if owner < 0 else labels[owner]), cell
 
 
 def render_document(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:

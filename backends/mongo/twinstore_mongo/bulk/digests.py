@@ -66,7 +66,6 @@ MANY_CONNECTIONS: Final = 20
 LOOSE: Final = ("sparse", "partialFilterExpression")
 ACCEPTS: Final = "ts_accepts_document"
 REPLACED: Final = "rules replace its keys"
-FOLDED: Final = "rules change its rows, which have too many owners"
 LOOKED_UP: Final = "rules look up rows that it names"
 # No document holds a name twice that digests take.
 TWICE: Final = 2 * b"\x0a\x00"
@@ -120,8 +119,6 @@ class DigestScan:
             return NoDigests(NO_LIBRARY)
         if (reason := unsupported_reason(entity, ignored)) is not None:
             return NoDigests(reason)
-        if folded and self._change is not None:
-            return NoDigests(FOLDED)
         form = document_form(found, digest_form(entity, of_source=of_source, ignored=ignored))
         validator = acceptance_check(found, entity, ignored)
         accepts_row = None if accepts is None else partial(self._accepts, accepts, ignored)

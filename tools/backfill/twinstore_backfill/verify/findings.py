@@ -248,6 +248,9 @@ class RangeResult:
         entity, tenant, within: the range.
         tenants: the totals by label of the owner.
         findings: the rows that are named.
+        source, target: the digests of its rows that another result counts by owner.
+        is_range: whether a report has it as a range; if not, it counts such rows.
+        findings: the rows that are named.
         largest: the size of its largest document in bytes.
         shares: how it was compared.
     """
@@ -255,6 +258,9 @@ class RangeResult:
     entity: str
     tenant: str | None
     within: KeyRange
+    source: Digest = field(default_factory=Digest)
+    target: Digest = field(default_factory=Digest)
+    is_range: bool = True
     tenants: defaultdict[str, TenantResult] = field(default_factory=lambda: defaultdict(TenantResult))
     findings: Findings = field(default_factory=Findings)
     largest: int = 0
@@ -262,7 +268,7 @@ class RangeResult:
 
     def outcomes(self) -> Counter[str]:
         """Return the outcomes of its rows, for the progress; each row has one."""
-        found = sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+        found = sum((part.counts for part in self.tenants.values()), Counter(ranges=int(self.is_range)))
         del found["equal_approved"]
         return found
 

@@ -61,8 +61,8 @@ class EntityFindings:
         self._ranges: list[RangeReport] = []
 
     def add(self, result: RangeResult) -> None:
-        """Add the range that follows."""
-        if self._counted is not None:
+        """Add the range that follows, or rows of those before."""
+        if self._counted is not None and result.is_range:
             self._ranges.append(_range_report(result))
         self._whole.merge(result)
 
@@ -173,6 +173,8 @@ def equivalences(found: Counter[str]) -> tuple[Equivalence, ...]:
 
 def _range_report(result: RangeResult) -> RangeReport:
     source, target = Digest(), Digest()
+    source.merge(result.source)
+    target.merge(result.target)
     for part in result.tenants.values():
         source.merge(part.source)
         target.merge(part.target)
