@@ -441,6 +441,7 @@ class Proof:
         for number, label in (*self._source, *self._target):
             self._owners[number].add(label)
         self._labels = self._owners.pop(EVERY_RANGE, set[str]())
+        self._is_folded = bool(self._labels)
         self._open.update(number for number in self._owners if not self._agree(number))
 
     def proves(self, number: int) -> bool:
@@ -519,10 +520,22 @@ class Proof:
         result.shares.proved = len(numbers)
         return result
 
+    def add_range(self, result: RangeResult, within: KeyRange, numbers: Sequence[int]) -> None:
+        """Add a range of the report to a result, all of whose parts are proved."""
+        digest = Digest()
+        for number in numbers:
+            for label in self._owners.get(number, ()):
+                cell = self._source.get((number, label), NO_CELL)
+                digest.merge(Digest(cell.count, cell.xor, cell.sum))
+                if not self._is_folded:
+                    self._add(result, number, label)
+        result.shares.proved += len(numbers)
+        result.proved.append((within, digest))
+
     def _add(self, result: RangeResult, number: int, label: str) -> None:
         source = self._source.get((number, label), NO_CELL)
         target = self._target.get((number, label), NO_CELL)
-        if label == FOLDED and self._labels:
+        if label == FOLDED and self._is_folded:
             result.source.merge(Digest(source.count, source.xor, source.sum))
             result.target.merge(Digest(target.count, target.xor, target.sum))
             return

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 FEW: Final = 2000
 # With fewer open ranges another process would only begin when this one is done.
 WORTH_A_PROCESS: Final = 80
+# So that the progress moves.
+RANGES_TOGETHER: Final = 1000
 WRITTEN: Final = "rows were written while their digests were read"
 
 
@@ -283,18 +285,28 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 def open_parts_tasks(
     entity: Entity, tenant: str | None, found: Partition, proof: Proof
 ) -> Iterator[OpenPartsTask]:
-    """Yield what the digests prove of each range, with what they leave open."""
+    """Yield what the digests prove of each range, with what they leave open; proved ones together."""
     left = sum(not proof.proves(number) for number in range(len(found.bounds) + 1))
+    run = None
     for within in found.ranges:
         numbers = found.parts(within)
-        proved = [number for number in numbers if proof.proves(number)]
         others = [number for number in numbers if not proof.proves(number)]
+        if run is not None and (others or len(run.proved) == RANGES_TOGETHER):
+            yield OpenPartsTask(run, (), 0)
+            run = None
+        if not others:
+            run = run or RangeResult(entity.name, tenant, within, is_range=False)
+            proof.add_range(run, within, numbers)
+            continue
+        proved = [number for number in numbers if proof.proves(number)]
         yield OpenPartsTask(
             proof.result(entity.name, tenant, within, proved),
             tuple(found.joined(others)),
             len(others),
             is_small=left <= WORTH_A_PROCESS,
         )
+    if run is not None:
+        yield OpenPartsTask(run, (), 0)
 
 
 @dataclass(frozen=True, slots=True)
