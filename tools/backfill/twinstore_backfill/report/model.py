@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from secrets import token_hex
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, overload
+from weakref import finalize
 
 import orjson
 import pydantic
@@ -314,6 +315,7 @@ class RangeReports(Sequence[RangeReport]):
     def __init__(self, ranges: Iterable[RangeReport] = ()) -> None:
         """Take the first ranges."""
         self._file = SpooledTemporaryFile[bytes](RANGE_BYTES)
+        finalize(self, self._file.close)
         self._ends = array("Q", [0])
         self._unequal = set[int]()
         for item in ranges:
