@@ -397,7 +397,7 @@ def test_digests_are_not_read_far_ahead_of_the_rows_that_are_compared(
 
     monkeypatch.setattr(OpenPartsTask, "run", run)
     monkeypatch.setattr(MemoryView, "digests", digests)
-    monkeypatch.setattr("twinstore_backfill.verify.plan.MOST_CELLS", 0)
+    monkeypatch.setattr("twinstore_backfill.verify.plan.READ_AHEAD", 0)
     assert compared(pair)[0].verdict == "PASS"
     names = [name for name, _ in groupby(name for _, name in order)]
     assert len(names) == len(set(names)) > 3

@@ -35,7 +35,7 @@ MOST_CELLS: Final = 80_000
 # Of all readers of one side: unordered rows give each reader cells of every range.
 MOST_CELLS_READ: Final = 4 * MOST_CELLS
 # Whose digests are read together. More are read some at a time, for which both sides read along their keys.
-RANGES_AT_ONCE: Final = 20_000
+RANGES_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)

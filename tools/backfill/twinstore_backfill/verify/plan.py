@@ -22,7 +22,6 @@ from twinstore.fast.library import fast_path
 from twinstore_backfill.verify.digest_ranges import DigestReader, Proof, no_digests_reason
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.partition import (
-    MOST_CELLS,
     RANGES_AT_ONCE,
     EarlyCuts,
     partition,
@@ -49,6 +48,8 @@ if TYPE_CHECKING:
 FEW: Final = 2000
 # With fewer open ranges another process would only begin when this one is done.
 WORTH_A_PROCESS: Final = 80
+# Of entities, or parts of one, that are read while others are compared.
+READ_AHEAD: Final = 40_000
 # So that the progress moves.
 RANGES_TOGETHER: Final = 1000
 WRITTEN: Final = "rows were written while their digests were read"
@@ -147,7 +148,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         take hours if much differs. Their memory is limited meanwhile; a single reading may always begin.
         """
         waiting = sum(planned.cells for planned, _ in self._begun)
-        while self._next is not None and (not waiting or waiting + self._next.cells <= MOST_CELLS):
+        while self._next is not None and (not waiting or waiting + self._next.cells <= READ_AHEAD):
             waiting += self._next.cells
             self._begun.append((self._next, self._read(self._next)))
             self._next = next(self._plans, None)
