@@ -298,9 +298,8 @@ def check(port: BulkPort, entity: Entity, parts: int = 1) -> int:
             assert sum(told) == of_part.rows
             found.merge(of_part)
         assert found.judged
-        assert (
-            in_pieces(port, entity, bounds, found, cutoff=cutoff, accepts=accepts, parts=parts) == found.rows
-        )
+        given = {"cutoff": cutoff, "accepts": accepts, "parts": parts}
+        assert in_pieces(port, entity, bounds, found, given) == found.rows
         exact = exact_of(entity, ranges, cutoff)
         proved.append(exact.check(found, len(bounds) + 1))
         contents = [
