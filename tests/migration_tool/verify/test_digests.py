@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.migration_tool.verify.test_verify import change, remove
 from tests.support.copies import AS_OF, MemoryPair, Pair, fill, long_ago, memory_pair
-from tests.support.digests import digests_of_rows, give_digests
-from twinstore.bulk.rows import Cell, Counted, Digestible, NoDigests, RangeDigests
+from tests.support.digests import cell_of, digests_of_rows, give_digests
+from twinstore.bulk.rows import Cell, Counted, Digestible, NoDigests, RangeDigests, ScanRow
 from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.tenancy import Tenant
 from twinstore.errors import UnavailableError
 from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
@@ -27,6 +30,7 @@ from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run, moved
 from twinstore_backfill.ignored import IgnoredPath
+from twinstore_backfill.process.files import json_text
 from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.progress.record import RecordedProgress, SilentProgress
 from twinstore_backfill.report.model import Envelope, RangeShares
@@ -39,6 +43,7 @@ from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.lists import ListTask
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_backfill.verify.partition import EarlyCuts, Partition, partition, readers_of
+from twinstore_backfill.verify.plan import WRITTEN
 from twinstore_backfill.verify.tasks import OpenPartsTask
 from twinstore_memory.bulk import MemoryBulk, MemoryView
 from twinstore_memory.rows import DocumentRow, encode, store_unchecked, stored_rows
@@ -99,6 +104,7 @@ def assert_alike(pair: Pair, patch: pytest.MonkeyPatch, **options: Any) -> Parit
     assert plain.envelope.fast_path is not None
     assert plain.envelope.fast_path.state == "off"
     assert lines == plain_lines
+    assert render(report, ReportFormat.JSON) == json_text(report.model_dump(mode="json"))
     for form in ReportFormat:
         one, other = (
             render(item.model_copy(update={"envelope": ENVELOPE}), form) for item in (report, plain)
@@ -118,6 +124,8 @@ def limited(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     cells, ranges = request.param
     monkeypatch.setattr(dividing, "MOST_CELLS", cells)
     monkeypatch.setattr("twinstore_backfill.verify.plan.RANGES_AT_ONCE", ranges)
+    # Then the report has its ranges on disk.
+    monkeypatch.setattr("twinstore_backfill.report.model.RANGE_BYTES", 50 * ranges)
     return bool(ranges == 4)
 
 
@@ -171,6 +179,49 @@ def test_wild_stores_give_the_same_report_and_the_same_findings(
     assert_alike(pair, monkeypatch, tenants=("acme", "wayne"))
     if not limited:
         assert_alike(pair, monkeypatch, jobs=3)
+
+
+@given(*[st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz")), max_size=5)] * 2)
+@settings(max_examples=300)
+def test_only_the_same_rows_of_the_same_owners_have_the_same_folded_digest(
+    left: list[tuple[str, str]], right: list[tuple[str, str]]
+) -> None:
+    """Also where the content does not show the owner: moved, exchanged, missing or counted twice."""
+    found: list[Cell] = []
+    for rows in (left, right):
+        found.append(Cell())
+        for owner, content in rows:
+            row = ScanRow(("k",), Tenant(owner), content.encode())
+            found[-1].merge(cell_of(row, bytes(16), due=False))
+    one, other = found
+    assert ((one.count, one.keyed) == (other.count, other.keyed)) == (Counter(left) == Counter(right))
+
+
+@pytest.mark.parametrize("limited", [(3, 4)], ids=["folded"], indirect=True)
+@pytest.mark.parametrize("side", ["both", "source", "target"])
+def test_rows_written_between_two_readings_of_digests_are_compared_one_by_one(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch, side: str, *, limited: bool
+) -> None:
+    """Which owners the proof is of would be unknown."""
+    assert limited
+    change(pair.stores[1], RUNS, "run-05", scheduleId="another")
+    written: list[str] = []
+
+    def digests(view: MemoryView, entity: Entity, bounds: Sequence[Key], **given: Any) -> RangeDigests:  # noqa: ANN401  # as it is called
+        if not (given["folded"] or bounds or written):
+            written.append(side)
+            for store in {"both": pair.stores, "source": pair.stores[:1], "target": pair.stores[1:]}[side]:
+                change(store, RUNS, "run-05", tenantId="acme", reason={"manualReason": "late"})
+        return digests_of_rows(view, entity, bounds, **given)
+
+    monkeypatch.setattr(MemoryView, "digests", digests)
+    report = compared(pair, entities=("runs",))[0]
+    assert written
+    assert report.envelope.without_digests == {"runs": WRITTEN}
+    monkeypatch.undo()
+    # Both sides were counted before.
+    (found,), (wanted,) = report.entities, compared(pair, entities=("runs",))[0].entities
+    assert (found.counts, found.different, found.ranges) == (wanted.counts, wanted.different, wanted.ranges)
 
 
 def _fault(random_: random.Random) -> dict[str, object]:
