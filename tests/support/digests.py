@@ -108,6 +108,12 @@ def keyed_number(secret: bytes, row: ScanRow) -> int:
     return int.from_bytes(sha256(key + sha256(row.content).digest()).digest()[:16], "big")
 
 
+def limit_digests(patch: pytest.MonkeyPatch, cells: int, ranges: int) -> None:
+    """Let a verification have memory for some cells, and read the digests of some ranges at a time."""
+    patch.setattr("twinstore_backfill.verify.partition.MOST_CELLS", cells)
+    patch.setattr("twinstore_backfill.verify.plan.RANGES_AT_ONCE", ranges)
+
+
 def give_digests(patch: pytest.MonkeyPatch, port: type[BulkPort], view: type[BulkView]) -> None:
     """Let a driver return digests computed from its rows, for entities that store only their content."""
     patch.setattr(port, "digestible", lambda _, entity: digestible(entity))

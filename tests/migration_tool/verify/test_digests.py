@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.migration_tool.verify.test_verify import change, remove
 from tests.support.copies import AS_OF, MemoryPair, Pair, fill, long_ago, memory_pair
-from tests.support.digests import cell_of, digests_of_rows, give_digests
+from tests.support.digests import cell_of, digests_of_rows, give_digests, limit_digests
 from twinstore.bulk.rows import Cell, Counted, Digestible, NoDigests, RangeDigests, ScanRow
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import Tenant
@@ -122,8 +122,7 @@ def shares(report: ParityReport) -> RangeShares:
 def limited(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Limit the memory of digests; return whether owners are folded, and ranges read some at a time."""
     cells, ranges = request.param
-    monkeypatch.setattr(dividing, "MOST_CELLS", cells)
-    monkeypatch.setattr("twinstore_backfill.verify.plan.RANGES_AT_ONCE", ranges)
+    limit_digests(monkeypatch, cells, ranges)
     # Then the report has its ranges on disk.
     monkeypatch.setattr("twinstore_backfill.report.model.RANGE_BYTES", 50 * ranges)
     return bool(ranges == 4)
