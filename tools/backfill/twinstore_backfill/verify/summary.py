@@ -146,12 +146,13 @@ class EntityFindings:
         source, target = result.seen if self._counted is None else self._counted.get(name, (0, 0))
         if self._source_is_read:
             source, _ = result.seen
+        digest = _digest(result.source)
         return TenantReport(
             tenant=name,
             stored_source=source,
             stored_target=target,
-            source=_digest(result.source),
-            target=_digest(result.target),
+            source=digest,
+            target=digest if result.target == result.source else _digest(result.target),
             counts=Counts(**result.counts),
         )
 
