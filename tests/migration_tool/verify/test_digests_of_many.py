@@ -65,7 +65,7 @@ def loaded(
                 client[mongo.name]["runs"].insert_many(
                     runs_of(range(start, min(start + BATCH, rows)), tenants), ordered=False
                 )
-        pair.copy(jobs=2)
+        pair.copy(range_size=10_000)
     file = directory / "settings.json"
     file.touch(0o600)
     file.write_text(json.dumps(settings), encoding="utf-8")
