@@ -578,6 +578,7 @@ def test_owners_are_folded_where_their_digests_would_be_too_many(monkeypatch: py
     for owners, folded, cells in ((0, False, 3), (4, False, 12), (5, True, 8), (12, True, 15)):
         found = partition(ranges, [("a",), ("b",), ("m",)], owners)
         assert found == Partition(tuple(ranges), (("b",), ("d",)), max(owners, 1))
+        assert isinstance(found, Partition)
         assert (found.within, found.is_folded, found.cells) == (KeyRange(("a",), ("m",)), folded, cells)
         assert [list(found.parts(within)) for within in ranges] == [[0, 1], [2]]
         assert list(found.joined([0, 2])) == [KeyRange(("a",), ("b",)), KeyRange(("d",), ("m",))]

@@ -371,8 +371,6 @@ class RangeReports(Sequence[RangeReport]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]
 
-    __hash__ = None  # type: ignore[assignment]  # as of every sequence that grows
-
 
 class Places:
     """What a report has in place of ranges while it is dumped, so that they never are in memory together."""
@@ -490,7 +488,12 @@ class EntityReport(Frozen):
     result: Result
     counts: Counts
     tenants: tuple[TenantReport, ...]
-    ranges: Annotated[Sequence[RangeReport], WrapValidator(_stored_ranges), PlainSerializer(_dumped_ranges)]
+    ranges: Annotated[
+        Sequence[RangeReport],
+        WrapValidator(_stored_ranges),
+        # Without the annotation the schema is that of the field.
+        PlainSerializer(lambda value, info: _dumped_ranges(value, info)),  # noqa: PLW0108
+    ]
     missing: KeyList = KeyList()
     extra: KeyList = KeyList()
     different: DifferingList = DifferingList()
