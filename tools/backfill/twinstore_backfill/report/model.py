@@ -309,7 +309,7 @@ class RangeReport(Frozen):
     equal: bool
 
 
-class RangeReports(Sequence[RangeReport]):
+class RangeReports(Sequence[RangeReport]):  # noqa: PLW1641  # it grows
     """Ranges in a temporary file, because there may be a million of them."""
 
     def __init__(self, ranges: Iterable[RangeReport] = ()) -> None:
