@@ -109,6 +109,8 @@ from twinstore.bulk.port import RangeWriter as RangeWriter
 from twinstore.bulk.port import Record as Record
 from twinstore.bulk.port import Rejected as Rejected
 from twinstore.bulk.port import ScanRow as ScanRow
+from twinstore.bulk.rows import EVERY_RANGE as EVERY_RANGE
+from twinstore.bulk.rows import FOLDED as FOLDED
 from twinstore.bulk.rows import LONGEST_READABLE as LONGEST_READABLE
 from twinstore.bulk.rows import MARK as MARK
 from twinstore.bulk.rows import NUMBERS as NUMBERS
@@ -375,6 +377,8 @@ __all__: list[str] = [
     "DEEPEST",
     "ENTRY_POINT_GROUP",
     "EVERYWHERE",
+    "EVERY_RANGE",
+    "FOLDED",
     "INDEX_TAKEN",
     "INT32_MAX",
     "INT64_MAX",

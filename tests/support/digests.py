@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from twinstore.bulk.rows import (
+    EVERY_RANGE,
+    FOLDED,
     NO_ADDITIONAL_VALUES,
     Cell,
     Digestible,
@@ -41,6 +43,8 @@ def digests_of_rows(
     bounds: Sequence[Key],
     *,
     secret: bytes,
+    within: KeyRange | None = None,
+    folded: bool = False,
     tenant_id: str | None = None,
     cutoff: datetime | None = None,
     part: int = 0,
@@ -52,7 +56,7 @@ def digests_of_rows(
 ) -> RangeDigests:
     """Return what :meth:`~twinstore.bulk.port.BulkView.digests` must; each part has every nth row."""
     found = RangeDigests(judged=accepts is not None)
-    rows = (row for batch in view.rows(entity, KeyRange(), tenant_id=tenant_id) for row in batch)
+    rows = (row for batch in view.rows(entity, within or KeyRange(), tenant_id=tenant_id) for row in batch)
     for number, row in enumerate(rows):
         if number % parts != part:
             continue
@@ -67,9 +71,10 @@ def digests_of_rows(
             found.unproven.add(place)
         elif is_plain(entity, row, of_source=of_source) and (accepts is None or accepts(row.content)):
             due = is_expired(entity, row, cutoff)
-            found.cells.setdefault((place, row.label), Cell()).merge(cell_of(row, secret, due=due))
-            if row.rules and not due:
-                found.rules.setdefault((place, row.label), Counter())[tuple(row.rules)] += 1
+            for at in ((place, FOLDED), (EVERY_RANGE, row.label)) if folded else ((place, row.label),):
+                found.cells.setdefault(at, Cell()).merge(cell_of(row, secret, due=due))
+                if row.rules and not due:
+                    found.rules.setdefault(at, Counter())[tuple(row.rules)] += 1
         else:
             found.unproven.add(place)
     return found
@@ -94,12 +99,19 @@ def cell_of(row: ScanRow, secret: bytes, *, due: bool) -> Cell:
     number = document_number(row.content)
     if due:
         return Cell(expired=1, largest=row.size)
-    return Cell(1, 0, number, number, row.size, keyed_number(secret, row.content))
+    return Cell(1, 0, number, number, row.size, keyed_number(secret, row))
 
 
-def keyed_number(secret: bytes, content: bytes) -> int:
+def keyed_number(secret: bytes, row: ScanRow) -> int:
     """Return what a row adds to the digest that proves its range."""
-    return int.from_bytes(sha256(secret + sha256(content).digest()).digest()[:16], "big")
+    key = sha256(secret + row.label.encode()).digest()[:16]
+    return int.from_bytes(sha256(key + sha256(row.content).digest()).digest()[:16], "big")
+
+
+def limit_digests(patch: pytest.MonkeyPatch, cells: int, ranges: int) -> None:
+    """Let a verification have memory for some cells, and read the digests of some ranges at a time."""
+    patch.setattr("twinstore_backfill.verify.partition.MOST_CELLS", cells)
+    patch.setattr("twinstore_backfill.verify.plan.RANGES_AT_ONCE", ranges)
 
 
 def give_digests(patch: pytest.MonkeyPatch, port: type[BulkPort], view: type[BulkView]) -> None:

@@ -19,6 +19,7 @@ typedef struct {
 typedef struct {
   size_t at; // in the labels
   u32 size;
+  u8 key[SCAN_SECRET]; // of its rows
 } Owner;
 
 // Numbers of cells or owners by their hashes.
@@ -39,7 +40,8 @@ struct Digests {
   u64 rows;
   Buffer labels, owners, cells;
   Table by_label, by_place;
-  u32 most_cells, last_owner, last_cell;
+  u32 most_cells, last_owner, last_cell, last_total;
+  int is_folded;
 };
 
 static int compared(const Digests *digests, const KeyPart *left, const KeyPart *right) {
@@ -85,12 +87,13 @@ static int begin(Digests *digests, const u8 *bounds, size_t size) {
   return digests->keys && digests->unproven && read_bounds(digests, &given);
 }
 
-Digests *ts_digests_new(const u8 *bounds, size_t size, u32 most_cells, const u8 *secret) {
+Digests *ts_digests_new(const u8 *bounds, size_t size, u32 most_cells, const u8 *secret, int is_folded) {
   Digests *digests = calloc(1, sizeof *digests);
   if (!digests) return NULL;
   digests->blocks = sha256_blocks();
   memcpy(digests->secret, secret, SCAN_SECRET);
   digests->most_cells = most_cells;
+  digests->is_folded = is_folded;
   digests->last_owner = NONE;
   if (begin(digests, bounds, size)) return digests;
   ts_digests_free(digests);
@@ -175,7 +178,13 @@ static u64 hash_of_cell(const Digests *digests, u32 number) {
 }
 
 static u32 new_owner(Digests *digests, Span label, u64 hash) {
-  Owner owner = {digests->labels.size, (u32)label.size};
+  Owner owner = {.at = digests->labels.size, .size = (u32)label.size};
+  u8 input[SCAN_SECRET + SCAN_LABEL], key[DIGEST];
+  if (label.size > SCAN_LABEL) return NONE;
+  memcpy(input, digests->secret, SCAN_SECRET);
+  memcpy(input + SCAN_SECRET, label.bytes, label.size);
+  sha256(digests->blocks, input, SCAN_SECRET + label.size, key);
+  memcpy(owner.key, key, SCAN_SECRET);
   buffer_add(&digests->labels, label.bytes, label.size);
   buffer_add(&digests->owners, &owner, sizeof owner);
   if (digests->labels.failed || digests->owners.failed) return NONE;
@@ -227,56 +236,66 @@ static void add_to_sum(u64 *sum_high, u64 *sum_low, u64 high, u64 low) {
   *sum_high += high + (*sum_low < low);
 }
 
-static void add_shown(Cell *cell, u64 high, u64 low) {
-  cell->xor_high ^= high;
-  cell->xor_low ^= low;
-  add_to_sum(&cell->sum_high, &cell->sum_low, high, low);
-}
+typedef struct {
+  u64 shown_high, shown_low, keyed_high, keyed_low;
+} Numbers;
 
 // Rows can be chosen so that sums of their digests agree; sums of a function whose key is drawn later cannot be met.
-// It must be a pseudo-random function: sums of a product or XOR with the key agree where the plain sums agree.
-static void add_keyed(const Digests *digests, Cell *cell, const u8 digest[DIGEST]) {
-  u8 input[SCAN_SECRET + DIGEST], keyed[DIGEST];
-  memcpy(input, digests->secret, SCAN_SECRET);
-  memcpy(input + SCAN_SECRET, digest, DIGEST);
+// It must be a pseudo-random function: sums of a product or XOR with the key agree where the plain sums agree. Its key
+// is one of the owner, so that the same rows of other owners have another sum, also where owners are folded.
+static Numbers numbers_of(const Digests *digests, u32 owner, Span content) {
+  u8 input[SCAN_SECRET + DIGEST], keyed[DIGEST], *digest = input + SCAN_SECRET;
+  memcpy(input, owner_at(digests, owner)->key, SCAN_SECRET);
+  sha256(digests->blocks, content.bytes, content.size, digest);
   sha256(digests->blocks, input, sizeof input, keyed);
-  add_to_sum(&cell->keyed_high, &cell->keyed_low, number_of(keyed), number_of(keyed + 8));
+  return (Numbers){number_of(digest), number_of(digest + 8), number_of(keyed), number_of(keyed + 8)};
 }
 
-static void add_content(const Digests *digests, Cell *cell, Span content) {
-  u8 digest[DIGEST];
-  sha256(digests->blocks, content.bytes, content.size, digest);
+static void add_row(Cell *cell, const Row *row, size_t size, const Numbers *numbers) {
+  if (size > cell->largest) cell->largest = size;
+  if (row->expired) {
+    cell->expired++;
+    return;
+  }
   cell->count++;
-  add_shown(cell, number_of(digest), number_of(digest + 8));
-  add_keyed(digests, cell, digest);
+  cell->ignored += (u64)row->is_partial;
+  cell->xor_high ^= numbers->shown_high;
+  cell->xor_low ^= numbers->shown_low;
+  add_to_sum(&cell->sum_high, &cell->sum_low, numbers->shown_high, numbers->shown_low);
+  add_to_sum(&cell->keyed_high, &cell->keyed_low, numbers->keyed_high, numbers->keyed_low);
+}
+
+// The number of a cell; NONE where there is no memory, and of a new one where there are too many.
+static u32 cell_of(Digests *digests, u32 range, u32 owner, int is_full) {
+  Cell *cell = known_cell(digests, range, owner);
+  if (!cell && !is_full) cell = new_cell(digests, range, owner);
+  return cell ? (u32)(cell - cell_at(digests, 0)) : NONE;
 }
 
 int digests_add(Digests *digests, u32 range, const Row *row, Span content) {
   digests->rows++;
-  digests->last_cell = NONE;
+  digests->last_cell = digests->last_total = NONE;
   int is_full = digests->by_place.used >= digests->most_cells;
-  u32 owner = owner_of(digests, row->owner, is_full);
-  if (owner == NONE && !is_full) return 0;
-  Cell *cell = owner == NONE ? NULL : known_cell(digests, range, owner);
+  u32 owner = owner_of(digests, row->owner, is_full), cell = NONE, total = NONE;
+  if (owner != NONE) cell = cell_of(digests, range, digests->is_folded ? NONE : owner, is_full);
+  if (cell != NONE && digests->is_folded) total = cell_of(digests, NONE, owner, is_full);
   // What has an owner for each row would take as much memory as the rows.
-  if (!cell && is_full) {
+  if (cell == NONE || (digests->is_folded && total == NONE)) {
     digests->unproven[range] = 1;
-    return 1;
+    return is_full;
   }
-  if (!cell) cell = new_cell(digests, range, owner);
-  if (!cell) return 0;
-  if (content.size > cell->largest) cell->largest = content.size;
-  if (row->expired)
-    cell->expired++;
-  else {
-    add_content(digests, cell, content);
-    cell->ignored += (u64)row->is_partial;
-    digests->last_cell = (u32)(cell - cell_at(digests, 0));
-  }
+  Numbers numbers = {0};
+  if (!row->expired) numbers = numbers_of(digests, owner, content);
+  add_row(cell_at(digests, cell), row, content.size, &numbers);
+  if (digests->is_folded) add_row(cell_at(digests, total), row, content.size, &numbers);
+  if (row->expired) return 1;
+  digests->last_cell = cell;
+  digests->last_total = total;
   return 1;
 }
 
 u32 digests_cell(const Digests *digests) { return digests->last_cell; }
+u32 digests_total(const Digests *digests) { return digests->last_total; }
 
 int digests_ask(const Sink *sink, u32 range, Span row) {
   if (!sink->unjudged) {
@@ -307,6 +326,7 @@ void digests_unplaced(Digests *digests) {
 
 // q rows, q unplaced; q ranges, a byte for each whether it is unproven; q owners, each u32 size and bytes; q cells,
 // each u32 range, u32 owner, u64 count, expired, largest, ignored, low and high half of the XOR, of the sum, of the keyed sum.
+// Where owners are folded, the owner of a range is TS_NO_CELL, and so is the range of all rows of an owner.
 int ts_digests_read(const Digests *digests, Buffer *out) {
   buffer_add_i64(out, (i64)digests->rows);
   buffer_add_i64(out, (i64)digests->unplaced);

@@ -21,6 +21,8 @@ u32 digests_range(const Digests *digests, const KeyPart *key);
 int digests_add(Digests *digests, u32 range, const Row *row, Span content);
 // The number of the cell that counts the row which was added last, TS_NO_CELL where none does.
 u32 digests_cell(const Digests *digests);
+// Where owners are folded, the number of the cell of its owner.
+u32 digests_total(const Digests *digests);
 
 // Hands up a row that nobody here has judged: a document as it is stored, of a line its content; 0 where there is no
 // memory.

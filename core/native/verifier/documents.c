@@ -301,7 +301,10 @@ static int scan_one(Work *work, Span document, const Sink *sink, Buffer *scratch
     place_declined(work->shower.form, document, sink->digests);
   else if (!add(sink, document, &row, (Span){work->shower.out->bytes, work->shower.out->size}, scratch))
     return 0;
-  if (sink->cells) buffer_add_u32(sink->cells, is_shown ? digests_cell(sink->digests) : TS_NO_CELL);
+  if (sink->cells) {
+    buffer_add_u32(sink->cells, is_shown ? digests_cell(sink->digests) : TS_NO_CELL);
+    buffer_add_u32(sink->cells, is_shown ? digests_total(sink->digests) : TS_NO_CELL);
+  }
   return !work->shower.out->failed && !(sink->cells && sink->cells->failed);
 }
 

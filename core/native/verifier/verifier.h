@@ -47,11 +47,11 @@ typedef struct {
   Accepts accepts; // NULL: nobody judges
   const void *documents;
   Buffer *unjudged; // NULL: nobody asks
-  Buffer *cells; // of each document u32 the number of the cell that counts it, or TS_NO_CELL; NULL: nobody asks
+  Buffer *cells; // of each document u32 the cells of its range and its owner, or TS_NO_CELL; NULL: nobody asks
 } Sink;
 
 // Ranges are cut at bounds: q parts of a key, list of q whether each is a number, list of keys (q or text).
-TS_API Digests *ts_digests_new(const u8 *bounds, size_t size, u32 most_cells, const u8 *secret);
+TS_API Digests *ts_digests_new(const u8 *bounds, size_t size, u32 most_cells, const u8 *secret, int is_folded);
 TS_API void ts_digests_free(Digests *digests);
 // Writes what was added; the format stands at the function.
 TS_API int ts_digests_read(const Digests *digests, Buffer *out);

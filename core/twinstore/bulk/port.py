@@ -390,6 +390,8 @@ class BulkView(Protocol):
         bounds: Sequence[Key],
         *,
         secret: bytes,
+        within: KeyRange | None = None,
+        folded: bool = False,
         tenant_id: str | None = None,
         cutoff: datetime | None = None,
         part: int = 0,
@@ -407,6 +409,8 @@ class BulkView(Protocol):
                 (included) to bound ``i`` (excluded), and the last one those from the last bound on.
             secret: 16 random bytes, the key of the digests, drawn for each comparison of two stores. With it,
                 rows can be chosen that agree: do not log, store or send it.
+            within: reads the rows of this range alone, as :meth:`rows` does; all bounds lie in it.
+            folded: returns the rows of a range in one cell, and those of an owner in another one.
             tenant_id: reads the rows of one tenant alone.
             cutoff: rows whose instant of retention is not after it count as expired.
             part: which of the parts, from zero; a store that cannot divide its rows has all in the first.
@@ -418,7 +422,8 @@ class BulkView(Protocol):
                 called where nothing else shows it.
             on_progress: called with the number of rows read since the last call; its error ends the read.
         """
-        del entity, bounds, secret, tenant_id, cutoff, part, parts, of_source, ignored, accepts, on_progress
+        del entity, bounds, secret, within, folded, tenant_id, cutoff, part, parts, of_source, ignored
+        del accepts, on_progress
         return NO_DIGESTS
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 __all__ = [
+    "EVERY_RANGE",
+    "FOLDED",
     "LONGEST_READABLE",
     "MARK",
     "NO_ADDITIONAL_VALUES",
@@ -45,6 +47,9 @@ SECRET_BYTES: Final = 16
 # What most entities have in addition to their content.
 NO_ADDITIONAL_VALUES: Final = b"{}"
 MODULUS: Final = 2**128
+# No owner and no range.
+FOLDED: Final = ""
+EVERY_RANGE: Final = -1
 
 
 @dataclass(slots=True)
@@ -139,8 +144,10 @@ class Cell:
             show it and ``sum``; both can be forged and prove nothing.
         sum: of the same numbers, modulo 2^128.
         largest: the most bytes that one of these rows has, an expired one too.
-        keyed: the sum, modulo 2^128, of what proves that two sides hold the same rows: of each row the first
-            128 bits of the SHA-256 of the secret of the run followed by the SHA-256 of its ``content``.
+        keyed: the sum, modulo 2^128, of what proves that two sides hold the same rows of the same owners: of
+            each row the first 128 bits of the SHA-256 of the key of its owner followed by the SHA-256 of its
+            ``content``. That key is the first 128 bits of the SHA-256 of the secret of the run followed by
+            the label of the owner.
         ignored: how many of the rows that are not expired have a name that is ignored.
     """
 
@@ -162,6 +169,15 @@ class Cell:
         self.keyed = (self.keyed + other.keyed) % MODULUS
         self.ignored += other.ignored
 
+    def remove(self, other: Cell) -> None:
+        """Remove the rows of another cell, which has some of the same rows; ``largest`` remains."""
+        self.count -= other.count
+        self.expired -= other.expired
+        self.xor ^= other.xor
+        self.sum = (self.sum - other.sum) % MODULUS
+        self.keyed = (self.keyed - other.keyed) % MODULUS
+        self.ignored -= other.ignored
+
 
 @dataclass(slots=True)
 class RangeDigests:
@@ -172,7 +188,8 @@ class RangeDigests:
     decide.
 
     Attributes:
-        cells: by the number of the range and the label of the owner.
+        cells: by the number of the range and the label of the owner. Where owners are folded, the label of a
+            range is :data:`FOLDED`, and :data:`EVERY_RANGE` has the rows of all ranges by owner.
         unproven: ranges of which the cells do not hold every row.
         unplaced: rows whose range is unknown; then no range is proved.
         judged: the models would accept each row that a cell of a proved range counts.

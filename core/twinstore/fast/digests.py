@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from twinstore.bulk.rows import SECRET_BYTES, Cell, RangeDigests
+from twinstore.bulk.rows import FOLDED, SECRET_BYTES, Cell, RangeDigests
 from twinstore.catalog.conditions import Equals, OneOf
 from twinstore.fast.library import BROKEN, Address, Buffer, Size, checked, declared
 from twinstore.fast.program import Handle, Writer
@@ -33,7 +33,7 @@ MOST_CELLS: Final = 100_000
 COUNT: Final = struct.Struct("<q")
 LENGTH: Final = struct.Struct("<I")
 REQUEST_HEADER: Final = struct.Struct("<II")
-CELL: Final = struct.Struct("<II4Q6Q")
+CELL: Final = struct.Struct("<ii4Q6Q")
 HALF: Final = 64
 DIGEST_BYTES: Final = 32
 NO_CELL: Final = 0xFFFFFFFF
@@ -42,7 +42,7 @@ FUNCTIONS: Final = {
     "ts_document_form_free": (None, Address),
     "ts_table_form_new": (Address, ctypes.c_char_p, Size),
     "ts_table_form_free": (None, Address),
-    "ts_digests_new": (Address, ctypes.c_char_p, Size, ctypes.c_uint32, ctypes.c_char_p),
+    "ts_digests_new": (Address, ctypes.c_char_p, Size, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_int),
     "ts_digests_free": (None, Address),
     "ts_digests_read": (ctypes.c_int, Address, Address),
     "ts_scan_documents": (Number, Address, ctypes.c_char_p, Size, Address),
@@ -102,6 +102,7 @@ class Scanner:
         bounds: Sequence[Key],
         *,
         secret: bytes,
+        folded: bool = False,
         cutoff: datetime | None = None,
         accepts: Callable[[bytes], bool] | None = None,
         validator: NativeValidator | None = None,
@@ -114,6 +115,7 @@ class Scanner:
             entity: what is read.
             bounds: where its ranges end.
             secret: the key of the digests.
+            folded: whether the owners of a range share a cell.
             cutoff: when rows have expired.
             accepts: called for what the judge does not accept: a document as it is stored, or the content of
                 a line; without it nothing is judged.
@@ -123,7 +125,7 @@ class Scanner:
         data = bounds_data(entity, bounds)
         if len(secret) != SECRET_BYTES:
             raise ValueError(f"the secret of digests has {SECRET_BYTES} bytes, not {len(secret)}")
-        digests = found.ts_digests_new(data, len(data), MOST_CELLS, secret)
+        digests = found.ts_digests_new(data, len(data), MOST_CELLS, secret, folded)
         self._digests = Handle(found, digests, "ts_digests_free")
         self._unvalidated = None if accepts is None else Buffer(found)
         self._refused: set[int] = set()
@@ -151,8 +153,9 @@ class Scanner:
         if rules:
             cells = memoryview(self._cells.tobytes()).cast("I")
             self._cells.clear()
-            pairs = zip(cells, rules, strict=True)
-            self._changed.update((cell, numbers) for cell, numbers in pairs if numbers and cell != NO_CELL)
+            for each in (cells[::2], cells[1::2]):
+                pairs = zip(each, rules, strict=True)
+                self._changed.update(pair for pair in pairs if pair[1] and pair[0] != NO_CELL)
         return rows
 
     def add_lines(self, raw: bytes) -> int:
@@ -248,7 +251,7 @@ def read_cells(data: bytes, labels: list[str]) -> Iterator[tuple[tuple[int, str]
     for number, owner, count, expired, largest, ignored, *halves in CELL.iter_unpack(data):
         xor, added, keyed = (high << HALF | low for low, high in zip(halves[::2], halves[1::2], strict=True))
         cell = Cell(count, expired, xor, added, largest, keyed=keyed, ignored=ignored)
-        yield (number, labels[int(owner)]), cell
+        yield (number, FOLDED if owner < 0 else labels[owner]), cell
 
 
 def render_document(found: ctypes.CDLL, form: Handle, raw: bytes) -> bytes | None:

@@ -16,6 +16,7 @@ from pymongo import MongoClient
 from tests.migration_tool.copy.test_between_servers import DIRECTIONS, long_at, opened
 from tests.migration_tool.verify.test_digests import TENANTS, assert_alike, shares
 from tests.support.copies import fill, long_ago, server_settings
+from tests.support.digests import limit_digests
 from twinstore.fast.library import SWITCH, fast_path
 from twinstore.scheduler.runs import DeltaSummary
 from twinstore.testing.scheduler.builders import make_run
@@ -118,6 +119,10 @@ def test_wild_stores_give_the_same_report_and_the_same_findings(
     report = assert_alike(pair, monkeypatch, range_size=40, jobs=2)
     assert shares(report).by_digests > 0
     assert shares(report).row_by_row > 0
+    limit_digests(monkeypatch, 10, 3)
+    report = assert_alike(pair, monkeypatch, range_size=20, entities=("runs",), jobs=2)
+    assert not report.envelope.without_digests.keys() & {"runs"}
+    assert min(shares(report).by_digests, shares(report).row_by_row) > 0
 
 
 # In a run of both databases: a blank, a default that an object lacks, a null in one, and a list out of order.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from threading import Barrier, get_ident
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ from tests.unit.fast.scanned import (
     plant_hostile_rows,
     ranges_of,
 )
-from twinstore.bulk.rows import RangeDigests
+from twinstore.bulk.rows import EVERY_RANGE, FOLDED, Cell, RangeDigests
 from twinstore.catalog.keys import KeyRange, can_bound
 from twinstore.config import load_settings
 from twinstore.errors import UnavailableError
@@ -297,6 +298,8 @@ def check(port: BulkPort, entity: Entity, parts: int = 1) -> int:
             assert sum(told) == of_part.rows
             found.merge(of_part)
         assert found.judged
+        given = {"cutoff": cutoff, "accepts": accepts, "parts": parts}
+        assert in_pieces(port, entity, bounds, found, given) == found.rows
         exact = exact_of(entity, ranges, cutoff)
         proved.append(exact.check(found, len(bounds) + 1))
         contents = [
@@ -307,6 +310,41 @@ def check(port: BulkPort, entity: Entity, parts: int = 1) -> int:
         ]
         assert all(map(accepts, contents))
     return min(proved)
+
+
+def in_pieces(
+    port: BulkPort, entity: Entity, bounds: Sequence[Key], whole: RangeDigests, given: dict[str, Any]
+) -> int:
+    """Compare digests of a range of keys at a time, their owners folded; return how many rows were read."""
+    rows, parts = 0, given["parts"]
+    cuts = [0, len(bounds) // 3, 2 * len(bounds) // 3, len(bounds) + 1]
+    for first, end in pairwise(cuts if len(bounds) > 3 else [0, len(bounds) + 1]):
+        lower, upper = bounds[first - 1] if first else None, bounds[end - 1] if end <= len(bounds) else None
+        found = RangeDigests()
+        for part in range(parts):
+            with port.view() as view:
+                of_part = view.digests(
+                    entity,
+                    bounds[first : end - 1],
+                    secret=SECRET,
+                    within=KeyRange(lower, upper),
+                    folded=True,
+                    part=part,
+                    **given,
+                )
+            assert isinstance(of_part, RangeDigests)
+            found.merge(of_part)
+        wanted: dict[tuple[int, str], Cell] = {}
+        for (number, label), cell in whole.cells.items():
+            if first <= number < end:
+                wanted.setdefault((number - first, FOLDED), Cell()).merge(cell)
+                wanted.setdefault((EVERY_RANGE, label), Cell()).merge(cell)
+        assert found.cells == wanted
+        # Beyond all keys is a row whose place only a reading along the keys shows.
+        open_ranges = {*range(max(first, 1), min(end, len(bounds)))} & whole.unproven
+        assert {first + number for number in found.unproven} >= open_ranges
+        rows += found.rows
+    return rows
 
 
 def keys_of(port: BulkPort, entity: Entity) -> Iterator[Key | None]:

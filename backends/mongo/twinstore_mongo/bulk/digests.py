@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.changes import DocumentChange, DocumentChanges
     from twinstore.bulk.rows import RangeDigests
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import Key
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore.models.shapes import ValueShape
     from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.database import OpenDatabase
@@ -104,6 +105,7 @@ class DigestScan:
         bounds: Sequence[Key],
         *,
         secret: bytes,
+        folded: bool,
         cutoff: datetime | None,
         of_source: bool,
         ignored: AbstractSet[str],
@@ -127,6 +129,7 @@ class DigestScan:
                 entity,
                 bounds,
                 secret=secret,
+                folded=folded,
                 cutoff=cutoff,
                 accepts=accepts_row,
                 validator=validator,
@@ -156,8 +159,9 @@ class DigestScan:
         changed = [changed_document(self._scan, self._change, raw) for raw in documents_of(batch)]
         return b"".join(raw for raw, _ in changed), [rules for _, rules in changed]
 
-    def batches(self, rows: TenantFilter) -> Generator[bytes]:
-        """Yield whole documents, as many at a time as the server sends."""
+    def batches(self, rows: TenantFilter, within: KeyRange) -> Generator[bytes]:
+        """Yield the whole documents of a range, as many at a time as the server sends."""
+        rows = replace(rows, condition={**self._scan.matching(within), **rows.condition})
         with self._store.limited():
             exhaust = self._can_exhaust and not rows.joins
             most = EXHAUST_BYTES if exhaust else BATCH_BYTES

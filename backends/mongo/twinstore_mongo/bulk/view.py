@@ -15,6 +15,7 @@ from twinstore.bulk.changes import NO_CHANGES
 from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
+from twinstore.catalog.keys import KeyRange
 from twinstore.errors import UnsupportedCapabilityError
 from twinstore.runtime.forks import cleanup_unless_forked
 from twinstore_mongo.access.execution import translating
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import Position, Record
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.catalog.keys import Key
     from twinstore_mongo.bulk.lookups import Wanted
     from twinstore_mongo.bulk.tenant_filter import TenantFilter
     from twinstore_mongo.client.connection import Connection
@@ -118,6 +119,8 @@ class MongoView(BulkView):
         bounds: Sequence[Key],
         *,
         secret: bytes,
+        within: KeyRange | None = None,
+        folded: bool = False,
         tenant_id: str | None = None,
         cutoff: datetime | None = None,
         part: int = 0,
@@ -143,11 +146,12 @@ class MongoView(BulkView):
             change = None
         with translating(store.where.of(entity)):
             scan = DigestScan(store, self._collection(entity), CollectionScan.of(entity), change)
-            batches = self._single_stream(scan.batches(rows))
+            batches = self._single_stream(scan.batches(rows, within or KeyRange()))
             return scan.digests(
                 batches,
                 bounds,
                 secret=secret,
+                folded=folded,
                 cutoff=cutoff,
                 of_source=of_source,
                 ignored=frozenset() if change else ignored,

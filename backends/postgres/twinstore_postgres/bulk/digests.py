@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from twinstore.bulk.rows import RangeDigests
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import Key
+    from twinstore.catalog.keys import Key, KeyRange
     from twinstore_postgres.bulk.scan import SelectedColumn, TableScan
     from twinstore_postgres.bulk.snapshot import Snapshot
     from twinstore_postgres.connection.deadlines import Connection
@@ -94,6 +94,7 @@ class DigestScan:
         bounds: Sequence[Key],
         *,
         secret: bytes,
+        folded: bool,
         cutoff: datetime | None,
         accepts: Callable[[bytes], bool] | None,
         on_progress: Callable[[int], None] | None,
@@ -107,7 +108,9 @@ class DigestScan:
         if (encoding := self._snapshot.connection.info.encoding) != UTF8:
             return NoDigests(f"the connection has the encoding {encoding}, not {UTF8}")
         form = table_form(found, digest_form(scan))
-        scanner = Scanner(found, form, scan.entity, bounds, secret=secret, cutoff=cutoff, accepts=accepts)
+        scanner = Scanner(
+            found, form, scan.entity, bounds, secret=secret, folded=folded, cutoff=cutoff, accepts=accepts
+        )
         for piece in pieces:
             number = scanner.add_lines(piece)
             del piece
@@ -126,13 +129,17 @@ class DigestScan:
         with translated(Subject(self._scan.entity), outcome=Outcome.NOT_APPLIED):
             return self._snapshot.connection.execute(statement, values | {"table": self._table}).fetchone()
 
-    def lines(self, tenant_id: str | None, part: int, parts: int) -> Generator[bytes]:
-        """Yield the lines of one of several parts, some at a time."""
+    def lines(
+        self, within: KeyRange, tenant_id: str | None, part: int, parts: int, *, nullable: bool
+    ) -> Generator[bytes]:
+        """Yield the lines of one of several parts of a range, some at a time."""
         # What has no pages is not divided.
         if part and not self._has_pages:
             return
         conditions = self._pages_of(part, parts) if self._has_pages else []
-        with self._snapshot.copy(self._scan.unordered(tenant_id, conditions)) as copy:
+        with self._snapshot.copy(
+            self._scan.unordered(within, tenant_id, conditions, nullable=nullable)
+        ) as copy:
             yield from pieces_of(copy)
 
     def _pages_of(self, part: int, parts: int) -> list[sql.Composable]:

@@ -151,9 +151,16 @@ class TableScan:
             statement = sql.SQL("{} WHERE ({}) IN ({})").format(self._select, self._key_list, wanted)
             yield from self._rows(snapshot, statement)
 
-    def unordered(self, tenant_id: str | None, conditions: Sequence[sql.Composable]) -> sql.Composed:
-        """Return the statement that streams the rows of a tenant, or all, in the order of the table."""
-        every = self._within(KeyRange(), tenant_id, nullable=False)
+    def unordered(
+        self,
+        within: KeyRange,
+        tenant_id: str | None,
+        conditions: Sequence[sql.Composable],
+        *,
+        nullable: bool,
+    ) -> sql.Composed:
+        """Return the statement that streams the rows of a range in the order of the table."""
+        every = self._within(within, tenant_id, nullable=nullable)
         where = sql.SQL(" AND ").join([every, *conditions])
         return sql.SQL("COPY ({} WHERE {}) TO STDOUT").format(self._select, where)
 

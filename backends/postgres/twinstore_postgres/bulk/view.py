@@ -14,6 +14,7 @@ from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.parts import OneStream
 from twinstore.bulk.port import BulkView
 from twinstore.bulk.rows import NoDigests, RangeDigests
+from twinstore.catalog.keys import KeyRange
 from twinstore.documents.rows import changed_content, changed_model
 from twinstore_postgres.bulk.digests import DigestScan, digestible
 from twinstore_postgres.bulk.export import export_batches, export_of, packed_batches
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.port import Position, Record
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.catalog.keys import Key
     from twinstore_postgres.bulk.scan import Scans
     from twinstore_postgres.connection.transaction import Transaction
 
@@ -101,6 +102,8 @@ class PostgresView(BulkView):
         bounds: Sequence[Key],
         *,
         secret: bytes,
+        within: KeyRange | None = None,
+        folded: bool = False,
         tenant_id: str | None = None,
         cutoff: datetime | None = None,
         part: int = 0,
@@ -117,12 +120,19 @@ class PostgresView(BulkView):
             return CHANGED
         if isinstance(found := digestible(entity), NoDigests):
             return found
-        if self._snapshot.find(table_of(entity)) is None:
+        if (table := self._snapshot.find(table_of(entity))) is None:
             return RangeDigests()
         scan = DigestScan(self._snapshot, self._scans.of(self._snapshot.connection, entity))
-        lines = self._streams.read(scan.lines(tenant_of(tenant_id), part, parts))
+        tenant, wanted = tenant_of(tenant_id), within or KeyRange()
+        rows = scan.lines(wanted, tenant, part, parts, nullable=table.nullable)
         return scan.digests(
-            lines, bounds, secret=secret, cutoff=cutoff, accepts=accepts, on_progress=on_progress
+            self._streams.read(rows),
+            bounds,
+            secret=secret,
+            folded=folded,
+            cutoff=cutoff,
+            accepts=accepts,
+            on_progress=on_progress,
         )
 
     def close(self) -> None:

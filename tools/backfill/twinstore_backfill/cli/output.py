@@ -38,7 +38,7 @@ def emit(output: Format, document: object, *texts: RenderableType, saved: Path |
 
     Args:
         output: text or JSON.
-        document: the result for programs.
+        document: the result for programs, or a function that returns it as JSON piece by piece.
         texts: the result for people.
         saved: the directory that holds the result as well.
 

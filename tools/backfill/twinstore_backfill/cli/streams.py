@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, ClassVar
@@ -22,19 +23,19 @@ class OutputError(TwinstoreError):
     code: ClassVar[str] = "output_failed"
 
 
-def emit_json(document: object) -> None:
+def emit_json(document: object | Callable[[], Iterable[bytes]]) -> None:
     """Print JSON, which is UTF-8 whatever a terminal shows.
 
     Raises:
         OutputError: stdout cannot be written to.
     """
-    content = json_text(document)
+    pieces = document() if callable(document) else [json_text(document)]
     with _writing():
         if not isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.write(content.decode())
+            sys.stdout.write(b"".join(pieces).decode())
             return
         sys.stdout.flush()
-        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.writelines(pieces)
 
 
 def emit_text(text: str) -> None:

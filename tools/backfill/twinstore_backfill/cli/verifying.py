@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ from twinstore_backfill.report.texts import (
 )
 from twinstore_backfill.report.writing import (
     DIFFERENCES,
+    json_pieces,
 )
 from twinstore_backfill.subset import described
 from twinstore_backfill.verify.options import Approval
@@ -60,7 +62,7 @@ NAMED = 10
 
 def show(report: ParityReport, out: Path | None, output: Format) -> None:
     """Print a report; its directory has it, too."""
-    emit(output, report.model_dump(mode="json"), *report_texts(report, out), saved=out)
+    emit(output, partial(json_pieces, report), *report_texts(report, out), saved=out)
 
 
 def approval_option(reason: str | None, approved_by: str | None, *, start_clean: bool) -> Approval | None:

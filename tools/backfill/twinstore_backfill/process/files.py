@@ -45,10 +45,10 @@ def json_text(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Replace a file: after a crash it holds the old content or the new one, never a part."""
     with _atomic_replace(path) as draft, draft.open("wb") as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, bytes) else content)
         _fsync(file)
 
 

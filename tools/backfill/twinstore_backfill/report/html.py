@@ -14,6 +14,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 from markupsafe import Markup
 
 from twinstore_backfill.report.fast_path import share
+from twinstore_backfill.report.model import RangeReports
 from twinstore_backfill.report.texts import (
     EXCEPTION_COLUMNS,
     EXCEPTIONS,
@@ -463,13 +464,18 @@ def _digests(report: ParityReport) -> Section:
         if (tenant.source != tenant.target) is differing
     ]
     columns = ("entity", "tenant", "documents", "source (XOR, sum)", "target (XOR, sum)", "result")
-    ranges = _ranges(report)
+    count = sum(len(entity.ranges) for entity in report.entities)
     return Section(
         "Digests",
         _capped("Digests", columns, rows),
         note="The first 64 of 128 bits of the XOR and of the sum of all document digests.",
-        folded=_capped("Ranges", ("entity", "from key", "to key", "documents", "result"), ranges),
-        folded_title=number_of(len(ranges), "range"),
+        folded=_capped(
+            "Ranges",
+            ("entity", "from key", "to key", "documents", "result"),
+            _ranges(report),
+            count,
+        ),
+        folded_title=number_of(count, "range"),
     )
 
 
@@ -484,13 +490,15 @@ def _ranges(report: ParityReport) -> list[tuple[str, ...]]:
         )
         for differing in (True, False)
         for entity in report.entities
-        for part in entity.ranges
+        for part in RangeReports.of(entity.ranges).shown(MANY)
         if part.equal is not differing
     ]
 
 
-def _capped(name: str, columns: Iterable[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table of the first rows that says where all are."""
-    left = len(rows) - MANY
+def _capped(
+    name: str, columns: Iterable[str], rows: Sequence[Sequence[str]], count: int | None = None
+) -> Table:
+    """Return a table of the first rows that says where all are, of which there may be more than are given."""
+    left = (len(rows) if count is None else count) - MANY
     more = f"… and {left:,} more: see parity-report.json." if left > 0 else ""
     return _table(name, columns, rows[:MANY], more=more)

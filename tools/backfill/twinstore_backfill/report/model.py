@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from secrets import token_hex
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, overload
+from weakref import finalize
 
+import orjson
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    StrictInt,
+    StrictStr,
+    WrapValidator,
+    model_validator,
+)
+from typing_extensions import override
 
 from twinstore.errors import ValidationError
 from twinstore_backfill.outcome import Exit
@@ -14,6 +31,8 @@ from twinstore_backfill.report.fast_path import FastPathReport
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# As long as they are few, ranges are in memory.
+RANGE_BYTES: Final = 1024 * 1024
 FORMAT: Final = "twinstore.parity-report@1"
 Result = Literal["pass", "fail", "inconclusive", "skipped"]
 Verdict = Literal["PASS", "PARTIAL", "FAIL", "INCONCLUSIVE", "START-CLEAN (approved)"]
@@ -290,6 +309,90 @@ class RangeReport(Frozen):
     equal: bool
 
 
+class RangeReports(Sequence[RangeReport]):  # noqa: PLW1641  # it grows
+    """Ranges in a temporary file, because there may be a million of them."""
+
+    def __init__(self, ranges: Iterable[RangeReport] = ()) -> None:
+        """Take the first ranges."""
+        self._file = SpooledTemporaryFile[bytes](RANGE_BYTES)
+        finalize(self, self._file.close)
+        self._ends = array("Q", [0])
+        self._unequal = set[int]()
+        for item in ranges:
+            self.append(item.model_dump())
+
+    @classmethod
+    def of(cls, ranges: Iterable[RangeReport]) -> Self:
+        """Return ranges as they are stored."""
+        return ranges if isinstance(ranges, cls) else cls(ranges)
+
+    def append(self, values: Mapping[str, object]) -> None:
+        """Add a range, given by the values of its fields in their order."""
+        if not values["equal"]:
+            self._unequal.add(len(self))
+        text = orjson.dumps(values, option=orjson.OPT_INDENT_2)
+        self._file.write(text)
+        self._ends.append(self._ends[-1] + len(text))
+
+    def texts(self) -> Iterator[bytes]:
+        """Yield the JSON of each range."""
+        for number in range(len(self)):
+            yield self._text(number)
+        self._file.seek(self._ends[-1])
+
+    def shown(self, most: int) -> list[RangeReport]:
+        """Return the first ranges, those before all others whose digests differ."""
+        numbers = sorted(self._unequal)[:most]
+        numbers += [number for number in range(min(len(self), most)) if number not in self._unequal]
+        return [self[number] for number in numbers[:most]]
+
+    def _text(self, number: int) -> bytes:
+        start, end = self._ends[number : number + 2]
+        self._file.seek(start)
+        return self._file.read(end - start)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> RangeReport: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RangeReport]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> RangeReport | list[RangeReport]:
+        numbers = range(len(self))[index]
+        found = [numbers] if isinstance(numbers, int) else numbers
+        ranges = [RangeReport.model_validate_json(self._text(number)) for number in found]
+        self._file.seek(self._ends[-1])
+        return ranges[0] if isinstance(numbers, int) else ranges
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+
+class Places:
+    """What a report has in place of ranges while it is dumped, so that they never are in memory together."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.name = token_hex(16)
+        self.ranges: list[RangeReports] = []
+
+
+def _stored_ranges(value: object, handler: Callable[[object], Iterable[RangeReport]]) -> RangeReports:
+    return value if isinstance(value, RangeReports) else RangeReports.of(handler(value))
+
+
+def _dumped_ranges(value: RangeReports, info: SerializationInfo) -> Any:  # noqa: ANN401  # the schema has the type
+    places = info.context
+    if isinstance(places, Places) and value:
+        places.ranges.append(value)
+        return places.name
+    return [orjson.loads(text) for text in value.texts()]
+
+
 class Named(Frozen):
     """One document.
 
@@ -385,7 +488,12 @@ class EntityReport(Frozen):
     result: Result
     counts: Counts
     tenants: tuple[TenantReport, ...]
-    ranges: tuple[RangeReport, ...]
+    ranges: Annotated[
+        Sequence[RangeReport],
+        WrapValidator(_stored_ranges),
+        # Without the annotation the schema is that of the field.
+        PlainSerializer(lambda value, info: _dumped_ranges(value, info)),  # noqa: PLW0108
+    ]
     missing: KeyList = KeyList()
     extra: KeyList = KeyList()
     different: DifferingList = DifferingList()

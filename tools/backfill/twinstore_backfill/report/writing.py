@@ -13,6 +13,7 @@ from twinstore_backfill.report.failures import Failure, junit_failure, report_fa
 from twinstore_backfill.report.html import html, html_failure
 from twinstore_backfill.report.junit import junit
 from twinstore_backfill.report.markdown import markdown, markdown_failure
+from twinstore_backfill.report.model import Places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,8 @@ SUFFIXES: Final[Mapping[ReportFormat, str]] = {
     ReportFormat.MARKDOWN: "md",
     ReportFormat.HTML: "html",
 }
+# Before a range in JSON.
+RANGE_INDENT: Final = b"\n" + 8 * b" "
 DIFFERENCES: Final = "differences.ndjson"
 REPORT_FILES: Final = (*(f"parity-report.{suffix}" for suffix in SUFFIXES.values()), DIFFERENCES)
 Lines = Callable[[Iterable[bytes]], object]
@@ -51,7 +54,7 @@ def render(report: ParityReport, output: ReportFormat) -> bytes:
     """Return the report in one format."""
     match output:
         case ReportFormat.JSON:
-            return json_text(report.model_dump(mode="json"))
+            return b"".join(json_pieces(report))
         case ReportFormat.JUNIT:
             return junit(report)
         case ReportFormat.MARKDOWN:
@@ -59,6 +62,21 @@ def render(report: ParityReport, output: ReportFormat) -> bytes:
         case ReportFormat.HTML:
             return html(report).encode()
     assert_never(output)
+
+
+def json_pieces(report: ParityReport) -> Iterator[bytes]:
+    """Yield the report as JSON without ever having all of its ranges in memory."""
+    places = Places()
+    text = json_text(report.model_dump(mode="json", context=places))
+    first, *others = text.split(f'"{places.name}"'.encode())
+    yield first
+    for ranges, after in zip(places.ranges, others, strict=True):
+        before = b"["
+        for item in ranges.texts():
+            yield before + RANGE_INDENT + item.replace(b"\n", RANGE_INDENT)
+            before = b","
+        yield RANGE_INDENT[:-2] + b"]"
+        yield after
 
 
 @contextmanager
@@ -106,7 +124,8 @@ def write_reports(report: ParityReport, directory: Path) -> None:
     """
     with _written(directory):
         for output, suffix in SUFFIXES.items():
-            write_atomic(directory / f"parity-report.{suffix}", render(report, output))
+            pieces = json_pieces(report) if output is ReportFormat.JSON else [render(report, output)]
+            write_atomic(directory / f"parity-report.{suffix}", pieces)
 
 
 @contextmanager

@@ -7,21 +7,29 @@ target: entity after entity   --+
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from logging import getLogger
 from secrets import token_bytes
-from threading import Condition, Event, Lock
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from typing_extensions import override
 
-from twinstore.bulk.rows import SECRET_BYTES, Cell, Digestible, NoDigests, RangeDigests
+from twinstore.bulk.rows import (
+    EVERY_RANGE,
+    FOLDED,
+    SECRET_BYTES,
+    Cell,
+    Digestible,
+    NoDigests,
+    RangeDigests,
+)
 from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore_backfill.connection_budget import readers_at_once
@@ -30,15 +38,16 @@ from twinstore_backfill.rules.model import DropRule
 from twinstore_backfill.verify.expected import IGNORED, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
-from twinstore_backfill.verify.partition import MOST_CELLS_READ, readers_of
+from twinstore_backfill.verify.partition import readers_of
 from twinstore_backfill.verify.set_digest import Digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from twinstore.bulk.port import BulkPort
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.verify.context import VerifyContext
+    from twinstore_backfill.verify.partition import Partition
 
 log = getLogger(__name__)
 Digests: TypeAlias = RangeDigests | None
@@ -109,13 +118,12 @@ class Reading:
         self,
         stop: StopSwitch,
         on_progress: Callable[[int], None],
-        read_ahead: ReadAheadLimit,
         drops: Sequence[DropRule] = (),
     ) -> None:
-        """Take who may stop it, who hears of rows of the source, what is read before it, and the drops."""
+        """Take who may stop it, who hears of rows of the source, and the drops."""
         self.source: list[Future[Digests]] = []
         self.target: list[Future[Digests]] = []
-        self._stop, self._on_rows, self._read_ahead = stop, on_progress, read_ahead
+        self._stop, self._on_rows = stop, on_progress
         self._drops = drops
         self._unwanted = Event()
         self._lock = Lock()
@@ -133,15 +141,6 @@ class Reading:
         if source is None or target is None:
             return NoDigests(self._without or "the reading was ended")
         return Proof(source, target, self._drops)
-
-    def wait(self) -> None:
-        """Wait until it may begin; see :class:`ReadAheadLimit`."""
-        self._read_ahead.admit(self)
-        self.go_on()
-
-    def done(self) -> None:
-        """Report that its digests are not needed any more."""
-        self._read_ahead.done(self)
 
     def end(self, without: str | None = None) -> None:
         """End what is still read; the first reason why a side has no digests is kept."""
@@ -192,7 +191,6 @@ class DigestReader(AbstractContextManager["DigestReader"]):
             for side in ("source", "target")
         )
         self._readings: list[Reading] = []
-        self._read_ahead = ReadAheadLimit(MAX_READ_AHEAD)
         # What is kept of the memory of small batches would be missing where large documents are compared.
         self.largest = LargestRow(release_cached_memory)
         self._kept = ExitStack()
@@ -203,13 +201,12 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         self._kept.enter_context(cache_small_batch_memory())
         return self
 
-    def begin(self, entity: Entity, tenant: str | None, bounds: Sequence[Key], owners: int = 1) -> Reading:
-        """Begin to read the digests of an entity, or of the rows of one tenant."""
-        parts = readers_of(len(bounds) + 1, owners, self._parts)
+    def begin(self, entity: Entity, tenant: str | None, found: Partition) -> Reading:
+        """Begin to read the digests of some ranges of an entity, or of the rows of one tenant in them."""
+        parts = readers_of(found.cells, self._parts)
         drops = self._context.rules.of(entity, DropRule)
-        reading = Reading(self._stop, self._on_rows, self._read_ahead, drops)
+        reading = Reading(self._stop, self._on_rows, drops)
         self._readings.append(reading)
-        self._read_ahead.expect(reading, (len(bounds) + 1) * max(owners, 1) * parts)
         source, target = self._context.source.bulk, self._context.target.bulk
         accepts = RowExpectation(entity).is_normal
         # Each row with another one is named, and only a comparison of the rows does that.
@@ -218,7 +215,15 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         of_target = Digestible.PREVALIDATED is target.digestible(entity) is not source.digestible(entity)
         cutoff = self._context.cutoff(entity)
         make_request = partial(
-            DigestRequest, entity, tuple(bounds), tenant, cutoff, secret=self._secret, parts=parts
+            DigestRequest,
+            entity,
+            found.bounds,
+            tenant,
+            cutoff,
+            secret=self._secret,
+            parts=parts,
+            within=found.within,
+            folded=found.is_folded,
         )
         self.largest.expect(parts)
         for part in range(parts):
@@ -240,10 +245,39 @@ class DigestReader(AbstractContextManager["DigestReader"]):
             reading.target.append(self._target.submit(read, reading, target, other))
         return reading
 
+    def owners_in(
+        self, entity: Entity, tenant: str | None, ranges: Sequence[KeyRange]
+    ) -> tuple[RangeDigests, RangeDigests] | None:
+        """Read the digests of both sides in some ranges by owner; ``None`` if a side has none."""
+        reading = Reading(self._stop, lambda _rows: None)
+        self._readings.append(reading)
+        sides = ((self._source, self._context.source.bulk), (self._target, self._context.target.bulk))
+        ignored = self._context.rules.dropped(entity, with_reason=True)
+        for (pool, port), parts in zip(sides, (reading.source, reading.target), strict=True):
+            of_source = parts is reading.source
+            request = DigestRequest(
+                entity,
+                (),
+                tenant,
+                self._context.cutoff(entity),
+                part=0,
+                parts=1,
+                of_source=of_source,
+                ignored=ignored if of_source else frozenset(),
+                accepts=None,
+                on_progress=reading.go_on,
+                secret=self._secret,
+                within=KeyRange(),
+                folded=False,
+            )
+            parts.append(pool.submit(read_ranges, reading, port, request, ranges))
+        source, target = merged(reading.source), merged(reading.target)
+        return None if source is None or target is None else (source, target)
+
     def measure_rows(self, entity: Entity, tenant: str | None) -> None:
         """Learn how large the rows of an entity are of which there are few and no digests."""
         self.largest.expect()
-        reading = Reading(self._stop, self._on_rows, self._read_ahead)
+        reading = Reading(self._stop, self._on_rows)
         self._readings.append(reading)
         self._source.submit(self._measure_rows, reading, entity, tenant)
 
@@ -276,7 +310,6 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         """End what is still read, and wait for its end."""
         for reading in self._readings:
             reading.end()
-        self._read_ahead.end()
         for pool in (self._source, self._target):
             pool.shutdown(cancel_futures=True)
         # For callers that wait for a part that was never read.
@@ -298,6 +331,8 @@ class DigestRequest:
     ignored: frozenset[str]
     accepts: Callable[[bytes], bool] | None
     on_progress: Callable[[int], None]
+    within: KeyRange
+    folded: bool
     secret: bytes = field(repr=False)
 
     @property
@@ -310,12 +345,14 @@ def read(reading: Reading, port: BulkPort, request: DigestRequest) -> Digests:
     """Return the digests of a part of one side, ``None`` if it has none or they are not needed any more."""
     found: RangeDigests | NoDigests | None = None
     try:
-        reading.wait()
+        reading.go_on()
         with port.view() as view:
             found = view.digests(
                 request.entity,
                 request.bounds,
                 secret=request.secret,
+                within=request.within,
+                folded=request.folded,
                 tenant_id=request.tenant,
                 cutoff=request.cutoff,
                 part=request.part,
@@ -339,59 +376,19 @@ def read(reading: Reading, port: BulkPort, request: DigestRequest) -> Digests:
     return found if isinstance(found, RangeDigests) else None
 
 
-# How many digests are kept that are not used yet.
-#
-# Digests of entity after entity are read while the rows of the first ones are still compared, which may take
-# hours if much differs. Their memory is limited meanwhile; the oldest reading may always go on.
-
-
-# The most that one entity may take, so that several small ones are read ahead, and none next to a large one.
-MAX_READ_AHEAD: Final = MOST_CELLS_READ
-
-
-class ReadAheadLimit:
-    """The readings that have begun or may begin, in the order in which they are used."""
-
-    def __init__(self, most: int) -> None:
-        """Take how many cells all of them may have together, where there are several."""
-        self._most = most
-        self._changed = Condition()
-        self._waiting: OrderedDict[object, int] = OrderedDict()
-        self._open = False
-
-    def expect(self, reading: object, cells: int) -> None:
-        """Take a reading with the cells that it has at most, behind all the others."""
-        with self._changed:
-            self._waiting[reading] = cells
-
-    def admit(self, reading: object) -> None:
-        """Wait until a reading is the oldest, or it and those before it have few enough cells."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.fits(reading))
-
-    def fits(self, reading: object) -> bool:
-        """Whether a reading may begin."""
-        before = 0
-        if self._open:
-            return True
-        for other, cells in self._waiting.items():
-            if other is reading:
-                return not before or before + cells <= self._most
-            before += cells
-        # It is not used any more.
-        return True
-
-    def done(self, reading: object) -> None:
-        """Forget a reading that was used."""
-        with self._changed:
-            self._waiting.pop(reading, None)
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """Let all readings begin, because all must end."""
-        with self._changed:
-            self._open = True
-            self._changed.notify_all()
+def read_ranges(
+    reading: Reading, port: BulkPort, request: DigestRequest, ranges: Sequence[KeyRange]
+) -> Digests:
+    """Return the digests of several ranges as one, ``None`` if one has none."""
+    whole = RangeDigests()
+    for within in ranges:
+        found = read(reading, port, replace(request, within=within))
+        if found is None:
+            return None
+        # Whoever divides rows says so of parts of a range, not of several ranges.
+        found.file = None
+        whole.merge(found)
+    return whole
 
 
 # What the digests of both sides prove.
@@ -443,6 +440,8 @@ class Proof:
         self._owners: defaultdict[int, set[str]] = defaultdict(set)
         for number, label in (*self._source, *self._target):
             self._owners[number].add(label)
+        self._labels = self._owners.pop(EVERY_RANGE, set[str]())
+        self._is_folded = bool(self._labels)
         self._open.update(number for number in self._owners if not self._agree(number))
 
     def proves(self, number: int) -> bool:
@@ -463,7 +462,47 @@ class Proof:
 
     def rows(self) -> int:
         """How many rows of the source are in proved ranges."""
-        return sum(cell.count for (number, _), cell in self._source.items() if self.proves(number))
+        return self._sum(self._source).count
+
+    def _sum(self, cells: Mapping[tuple[int, str], Cell]) -> Cell:
+        """Return all rows of a side in proved ranges."""
+        whole = Cell()
+        for (number, _), cell in cells.items():
+            if number != EVERY_RANGE and self.proves(number):
+                whole.merge(cell)
+        return whole
+
+    def owners(
+        self, entity: str, tenant: str | None, others: tuple[RangeDigests, RangeDigests]
+    ) -> RangeResult | None:
+        """Return the rows of proved ranges by owner, where the owners of each were folded.
+
+        Args:
+            entity: whose rows they are.
+            tenant: the only one whose rows are compared, if there is one.
+            others: the rows of both sides that are not in proved ranges.
+
+        Returns:
+            ``None`` if rows were written after the proof, so that it is unknown which owners it is of.
+        """
+        for cells, other in zip((self._source, self._target), others, strict=True):
+            whole = Cell()
+            for label in self._labels | {label for _, label in other.cells}:
+                cell = cells.setdefault((EVERY_RANGE, label), Cell())
+                cell.remove(other.cells.get((0, label), NO_CELL))
+                whole.merge(cell)
+            if replace(whole, largest=0) != replace(self._sum(cells), largest=0):
+                return None
+        for (_, label), changed in others[0].rules.items():
+            self._rules.setdefault((EVERY_RANGE, label), Counter()).subtract(changed)
+        result = RangeResult(entity, tenant, KeyRange(), is_range=False)
+        for label in self._labels:
+            place = (EVERY_RANGE, label)
+            source, target = self._source.get(place, NO_CELL), self._target.get(place, NO_CELL)
+            if (source.count, source.keyed) != (target.count, target.keyed):
+                return None
+            self._add(result, EVERY_RANGE, label)
+        return result
 
     def result(self, entity: str, tenant: str | None, within: KeyRange, numbers: list[int]) -> RangeResult:
         """Return what comparing the rows of proved ranges one by one would amount to.
@@ -481,9 +520,25 @@ class Proof:
         result.shares.proved = len(numbers)
         return result
 
+    def add_range(self, result: RangeResult, within: KeyRange, numbers: Sequence[int]) -> None:
+        """Add a range of the report to a result, all of whose parts are proved."""
+        digest = Digest()
+        for number in numbers:
+            for label in self._owners.get(number, ()):
+                cell = self._source.get((number, label), NO_CELL)
+                digest.merge(Digest(cell.count, cell.xor, cell.sum))
+                if not self._is_folded:
+                    self._add(result, number, label)
+        result.shares.proved += len(numbers)
+        result.proved.append((within, digest))
+
     def _add(self, result: RangeResult, number: int, label: str) -> None:
         source = self._source.get((number, label), NO_CELL)
         target = self._target.get((number, label), NO_CELL)
+        if label == FOLDED and self._is_folded:
+            result.source.merge(Digest(source.count, source.xor, source.sum))
+            result.target.merge(Digest(target.count, target.xor, target.sum))
+            return
         result.largest = max(result.largest, source.largest, target.largest)
         result.shares.rows += source.count
         result.shares.expired += source.expired
@@ -497,7 +552,7 @@ class Proof:
         }
         part.counts.update({name: count for name, count in counts.items() if count})
         ignored = source.ignored
-        for numbers, rows in self._rules.get((number, label), {}).items():
+        for numbers, rows in (+self._rules.get((number, label), Counter())).items():
             part.rules.update(dict.fromkeys(numbers, rows))
             ignored += 0 if self._drops.isdisjoint(numbers) else rows
         part.equivalences.update({IGNORED: ignored} if ignored else {})

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from logging import getLogger
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.errors import ConfigurationError, MigrationError
 from twinstore_backfill.reasons import Reasons
@@ -41,6 +41,9 @@ UNREADABLE_TARGET: Final = "doc (cannot be decoded in target)"
 INDEX: Final = re.compile(r"\[\d+\]")
 # At the top a name is that of a field, whatever it is made of.
 QUOTED: Final = re.compile(r'(?<!^doc)\["(?:[^"\\]|\\.)*"\]')
+
+
+T = TypeVar("T")
 
 
 class FindingKind(StrEnum):
@@ -183,6 +186,15 @@ def compared(  # noqa: PLR0917  # both sides, and what was found of them
     )
 
 
+def total(counters: Iterable[Counter[T]]) -> Counter[T]:
+    """Return the sum of counters, without names that are counted nowhere."""
+    found = Counter[T]()
+    for counter in counters:
+        if counter:
+            found.update(counter)
+    return +found
+
+
 @dataclass(slots=True)
 class TenantResult:
     """The totals of a range, or an entity, for one tenant.
@@ -248,6 +260,10 @@ class RangeResult:
         entity, tenant, within: the range.
         tenants: the totals by label of the owner.
         findings: the rows that are named.
+        source, target: the digests of its rows that another result counts by owner.
+        proved: ranges before this one that digests prove, each with those of its rows.
+        is_range: whether a report has it as a range; if not, it counts such rows.
+        findings: the rows that are named.
         largest: the size of its largest document in bytes.
         shares: how it was compared.
     """
@@ -255,6 +271,10 @@ class RangeResult:
     entity: str
     tenant: str | None
     within: KeyRange
+    source: Digest = field(default_factory=Digest)
+    target: Digest = field(default_factory=Digest)
+    proved: list[tuple[KeyRange, Digest]] = field(default_factory=list)
+    is_range: bool = True
     tenants: defaultdict[str, TenantResult] = field(default_factory=lambda: defaultdict(TenantResult))
     findings: Findings = field(default_factory=Findings)
     largest: int = 0
@@ -262,14 +282,16 @@ class RangeResult:
 
     def outcomes(self) -> Counter[str]:
         """Return the outcomes of its rows, for the progress; each row has one."""
-        found = sum((part.counts for part in self.tenants.values()), Counter(ranges=1))
+        found = total(part.counts for part in self.tenants.values())
+        found["ranges"] = len(self.proved) + self.is_range
         del found["equal_approved"]
         return found
 
     def merge(self, other: RangeResult) -> None:
         """Add the range that follows."""
         for tenant, result in other.tenants.items():
-            self.tenants[tenant].merge(result)
+            if self.tenants.setdefault(tenant, result) is not result:
+                self.tenants[tenant].merge(result)
         self.findings.merge(other.findings)
         self.largest = max(self.largest, other.largest)
         self.shares.merge(other.shares)

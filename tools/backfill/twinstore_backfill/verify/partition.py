@@ -6,7 +6,7 @@ one by one for each that differs.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -30,26 +30,48 @@ if TYPE_CHECKING:
 ROWS_PER_DIGEST: Final = 250
 # Of one entity; this number is cut in a second or two, and takes little memory.
 MOST_RANGES: Final = 4000
-# Of one reader: about 20 MB. With more of them the larger ranges have to do, and then the rows one by one.
+# Of one reader: about 20 MB. With more of them the owners of a range share a cell.
 MOST_CELLS: Final = 80_000
 # Of all readers of one side: unordered rows give each reader cells of every range.
 MOST_CELLS_READ: Final = 4 * MOST_CELLS
+# Whose digests are read together. More are read some at a time, for which both sides read along their keys.
+RANGES_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The ranges of a report, and the keys that divide all rows for digests, in rising order.
+    """Ranges of a report that follow one another, and the keys that divide their rows for digests.
 
-    The first range for digests ends at the first of the keys, and the last one begins at the last of them.
+    The keys rise. The first range for digests ends at the first of them, and the last one begins at the last.
+
+    Attributes:
+        owners: how many owners the rows have.
     """
 
     ranges: tuple[KeyRange, ...]
     bounds: tuple[Key, ...]
+    owners: int = 1
+
+    @property
+    def within(self) -> KeyRange:
+        """The range of all rows."""
+        return KeyRange(self.ranges[0].lower, self.ranges[-1].upper)
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the owners of a range share a cell."""
+        return (len(self.bounds) + 1) * self.owners > MOST_CELLS
+
+    @property
+    def cells(self) -> int:
+        """How many cells a reader has at most."""
+        ranges = len(self.bounds) + 1
+        return ranges + self.owners if self.is_folded else ranges * self.owners
 
     def parts(self, within: KeyRange) -> range:
         """Return the numbers of the ranges for digests that make up a range."""
         first = 0 if within.lower is None else bisect_right(self.bounds, within.lower)
-        last = len(self.bounds) if within.upper is None else bisect_right(self.bounds, within.upper) - 1
+        last = len(self.bounds) if within.upper is None else bisect_left(self.bounds, within.upper)
         return range(first, last + 1)
 
     def joined(self, numbers: Iterable[int]) -> Iterator[KeyRange]:
@@ -64,8 +86,8 @@ class Partition:
             yield self._between(run[0], run[-1])
 
     def _between(self, first: int, last: int) -> KeyRange:
-        lower = self.bounds[first - 1] if first else None
-        return KeyRange(lower, self.bounds[last] if last < len(self.bounds) else None)
+        lower = self.bounds[first - 1] if first else self.within.lower
+        return KeyRange(lower, self.bounds[last] if last < len(self.bounds) else self.within.upper)
 
 
 def rows_per_digest(rows: int) -> int:
@@ -77,24 +99,23 @@ def partition(ranges: Sequence[KeyRange], fine: Iterable[Key], owners: int) -> P
     """Return how rows are divided, or why digests of them would take too much memory.
 
     Args:
-        ranges: those that the report shows; together they hold every key.
+        ranges: those that the report shows; together they hold every key between their ends.
         fine: keys that divide them further.
         owners: how many owners the rows have.
     """
-    shown = {within.upper for within in ranges if within.upper is not None}
     if any(left.upper != right.lower for left, right in pairwise(ranges)):
         return NoDigests("the source was cut into ranges with gaps between them")
-    keys = list(fine)
-    for bounds in (*(shown | set(keys[::step]) for step in (1, 2, 4, 8)), shown):
-        if (len(bounds) + 1) * max(owners, 1) <= MOST_CELLS:
-            return Partition(tuple(ranges), tuple(sorted(bounds)))
-    needed = f"{len(shown) + 1:,} ranges of {owners:,} owners"
-    return NoDigests(f"{needed} would need more than {MOST_CELLS:,} digests in memory")
+    if owners > MOST_CELLS:
+        return NoDigests(f"{owners:,} owners would need more than {MOST_CELLS:,} digests in memory")
+    lower, upper = ranges[0].lower, ranges[-1].upper
+    bounds = {within.lower for within in ranges[1:] if within.lower is not None}
+    bounds |= {key for key in fine if (lower is None or lower < key) and (upper is None or key < upper)}
+    return Partition(tuple(ranges), tuple(sorted(bounds)), max(owners, 1))
 
 
-def readers_of(ranges: int, owners: int, most: int) -> int:
+def readers_of(cells: int, most: int) -> int:
     """Return how many may read the digests of one side at the same time without taking too much memory."""
-    return max(1, min(most, MOST_CELLS_READ // (ranges * max(owners, 1))))
+    return max(1, min(most, MOST_CELLS_READ // cells))
 
 
 # Cutting the source for digests while both sides still count their rows.

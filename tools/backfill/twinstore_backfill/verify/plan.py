@@ -10,16 +10,23 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from twinstore.bulk.release import copy_counts, without_local_rows
-from twinstore.bulk.rows import Counted, NoDigests
+from twinstore.bulk.rows import Counted, NoDigests, RangeDigests
 from twinstore.catalog.keys import KeyRange
 from twinstore.fast.library import fast_path
-from twinstore_backfill.verify.digest_ranges import DigestReader, no_digests_reason
-from twinstore_backfill.verify.partition import EarlyCuts, partition, rows_per_digest
+from twinstore_backfill.verify.digest_ranges import DigestReader, Proof, no_digests_reason
+from twinstore_backfill.verify.findings import RangeResult
+from twinstore_backfill.verify.partition import (
+    RANGES_AT_ONCE,
+    EarlyCuts,
+    partition,
+    rows_per_digest,
+)
 from twinstore_backfill.verify.rules import ranges_after
 from twinstore_backfill.verify.sampling import sample_rates
 from twinstore_backfill.verify.tasks import OpenPartsTask, RangeTask
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.context import VerifyContext
-    from twinstore_backfill.verify.digest_ranges import LargestRow, Proof, Reading
+    from twinstore_backfill.verify.digest_ranges import LargestRow, Reading
     from twinstore_backfill.verify.options import VerifyOptions
     from twinstore_backfill.verify.partition import Partition
     from twinstore_backfill.verify.ranges import RowCounts
@@ -41,16 +48,30 @@ if TYPE_CHECKING:
 FEW: Final = 2000
 # With fewer open ranges another process would only begin when this one is done.
 WORTH_A_PROCESS: Final = 80
+# Of entities, or parts of one, that are read while others are compared.
+READ_AHEAD: Final = 40_000
+# So that the progress moves.
+RANGES_TOGETHER: Final = 1000
+WRITTEN: Final = "rows were written while their digests were read"
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Rows of one entity that are compared together; without a ``reading`` range by range, one by one."""
+    """Rows of one entity that are compared together; without a ``partition`` range by range, one by one.
+
+    Attributes:
+        ranges: all of them, ``None`` for those of the whole entity.
+    """
 
     entity: Entity
     tenant: str | None
+    ranges: Sequence[KeyRange] | None = None
     partition: Partition | None = None
-    reading: Reading | None = None
+
+    @property
+    def cells(self) -> int:
+        """How many digests are in memory at most."""
+        return 0 if self.partition is None else self.partition.cells
 
 
 class RangePlan(AbstractContextManager["RangePlan"]):
@@ -67,7 +88,10 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         self._context, self._options, self._stop, self._on_rows = context, options, stop, on_progress
         self._open = ExitStack()
         self._reader: DigestReader | None = None
-        self._planned = deque[Planned]()
+        # With the readings that have begun, in the order in which they are used, and what is read next.
+        self._begun: deque[tuple[Planned, Reading | None]] = deque()
+        self._plans: Iterator[Planned] = iter(())
+        self._next: Planned | None = None
         self._counted: Mapping[str, Mapping[str, RowCounts]] = {}
         self._digested = set[str]()
         self._without = dict[str, str]()
@@ -105,13 +129,34 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         if self._digested:
             reader = DigestReader(self._context, self._options.jobs, self._stop, self._on_rows)
             self._reader = self._open.enter_context(reader)
+        self._plans = self._plan_all(entities)
+        self._next = next(self._plans, None)
+        self._read_ahead()
+
+    def _plan_all(self, entities: Sequence[Entity]) -> Iterator[Planned]:
         for entity in entities:
             for tenant in self._tenants:
                 self._stop.check()
-                digested = entity.name in self._digested
-                self._planned.append(self._plan(entity, tenant, digested=digested))
+                yield from self._plan(entity, tenant, digested=entity.name in self._digested)
         if self._reader is not None:
             self._reader.largest.add(0)
+
+    def _read_ahead(self) -> None:
+        """Begin readings as long as there are few digests that are not used yet.
+
+        Digests of entity after entity are read while the rows of the first ones are still compared, which may
+        take hours if much differs. Their memory is limited meanwhile; a single reading may always begin.
+        """
+        waiting = sum(planned.cells for planned, _ in self._begun)
+        while self._next is not None and (not waiting or waiting + self._next.cells <= READ_AHEAD):
+            waiting += self._next.cells
+            self._begun.append((self._next, self._read(self._next)))
+            self._next = next(self._plans, None)
+
+    def _read(self, planned: Planned) -> Reading | None:
+        if self._reader is None or planned.partition is None:
+            return None
+        return self._reader.begin(planned.entity, planned.tenant, planned.partition)
 
     def _digestible(self, entities: Sequence[Entity]) -> set[str]:
         """Return the entities that are compared in full and by digests."""
@@ -129,33 +174,41 @@ class RangePlan(AbstractContextManager["RangePlan"]):
             return "a part of the rows or of their fields is compared"
         return None if fast_path().is_on else "the fast path is off"
 
-    def _plan(self, entity: Entity, tenant: str | None, *, digested: bool) -> Planned:
-        """Cut the source and begin with the digests of an entity, or leave it to its tasks."""
+    def _plan(self, entity: Entity, tenant: str | None, *, digested: bool) -> Iterator[Planned]:
+        """Cut the source for digests of an entity, or leave it to its tasks."""
         if self._reader is None:
-            return Planned(entity, tenant)
-        counts = self._counted[entity.name]
+            yield Planned(entity, tenant)
+            return
         if digested:
-            owners = len(counts) if tenant is None else 1
-            found = partition(*self._both_cuts(entity, tenant), owners)
-            if isinstance(found, NoDigests):
-                self._without.setdefault(entity.name, found.reason)
-            else:
-                reading = self._reader.begin(entity, tenant, found.bounds, owners)
-                return Planned(entity, tenant, found, reading)
-        if sum(pair[0] for pair in counts.values()) <= FEW:
-            self._reader.measure_rows(entity, tenant)
-        else:
-            self._reader.largest.expect()
-            self._reader.largest.add(None)
-        return Planned(entity, tenant)
+            owners = len(self._counted[entity.name]) if tenant is None else 1
+            ranges, fine = self._both_cuts(entity, tenant)
+            while some := tuple(islice(ranges, RANGES_AT_ONCE)):
+                found = partition(some, fine, owners)
+                if isinstance(found, NoDigests):
+                    self._without.setdefault(entity.name, found.reason)
+                    self._measure_rows(self._reader, entity, tenant)
+                    yield Planned(entity, tenant, some)
+                else:
+                    yield Planned(entity, tenant, some, found)
+            return
+        self._measure_rows(self._reader, entity, tenant)
+        yield Planned(entity, tenant)
 
-    def _both_cuts(self, entity: Entity, tenant: str | None) -> tuple[list[KeyRange], list[Key]]:
+    def _measure_rows(self, reader: DigestReader, entity: Entity, tenant: str | None) -> None:
+        """Learn how large the rows of an entity without digests are, if there are few."""
+        if sum(pair[0] for pair in self._counted[entity.name].values()) <= FEW:
+            reader.measure_rows(entity, tenant)
+        else:
+            reader.largest.expect()
+            reader.largest.add(None)
+
+    def _both_cuts(self, entity: Entity, tenant: str | None) -> tuple[Iterator[KeyRange], list[Key]]:
         """Return the ranges of the report, and keys that divide them further."""
         rows = rows_per_digest(sum(pair[0] for pair in self._counted[entity.name].values()))
         if self._cuts is None or not self._is_cut_further(entity, rows):
-            return list(self._cut(entity, tenant)), []
+            return self._cut(entity, tenant), []
         self._cuts.begin(entity, tenant, rows)
-        return list(self._cut(entity, tenant)), self._cuts.take(entity, tenant)
+        return self._cut(entity, tenant), self._cuts.take(entity, tenant)
 
     def _is_cut_further(self, entity: Entity, rows: int) -> bool:
         return self._options.range_size > rows and entity.name not in self._context.slow
@@ -176,32 +229,44 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         Raises:
             StopRequestedError: a stop was requested.
         """
-        while self._planned:
-            yield from self._tasks_of(self._planned.popleft())
+        while self._begun:
+            yield from self._tasks_of(*self._begun[0])
+            self._begun.popleft()
+            self._read_ahead()
 
-    def _tasks_of(self, planned: Planned) -> Iterator[RangeTask | OpenPartsTask]:
-        entity, tenant, reading = planned.entity, planned.tenant, planned.reading
-        if planned.partition is None or reading is None:
-            yield from self._row_by_row(entity, tenant, self._cut(entity, tenant))
+    def _tasks_of(self, planned: Planned, reading: Reading | None) -> Iterator[RangeTask | OpenPartsTask]:
+        entity, tenant, found = planned.entity, planned.tenant, planned.partition
+        ranges = self._cut(entity, tenant) if planned.ranges is None else planned.ranges
+        if reading is None or found is None:
+            yield from self._row_by_row(entity, tenant, ranges)
             return
-        try:
-            yield from self._read_tasks(entity, tenant, planned.partition, reading)
-        finally:
-            reading.done()
-
-    def _read_tasks(
-        self, entity: Entity, tenant: str | None, found: Partition, reading: Reading
-    ) -> Iterator[RangeTask | OpenPartsTask]:
         proof = reading.proof()
+        owners = None
+        if found.is_folded and isinstance(proof, Proof) and proof.unusable_reason is None:
+            owners = self._by_owner(entity, tenant, found, proof)
+            proof = owners if isinstance(owners, NoDigests) else proof
         without = proof.reason if isinstance(proof, NoDigests) else proof.unusable_reason
         if without is not None:
             self._without.setdefault(entity.name, without)
         # Their results count all the others again.
         self._on_rows((0 if isinstance(proof, NoDigests) else proof.rows()) - reading.reported_rows)
         if isinstance(proof, NoDigests):
-            yield from self._row_by_row(entity, tenant, found.ranges)
-        else:
-            yield from open_parts_tasks(entity, tenant, found, proof)
+            yield from self._row_by_row(entity, tenant, ranges)
+            return
+        if isinstance(owners, RangeResult):
+            yield OpenPartsTask(owners, (), 0)
+        yield from open_parts_tasks(entity, tenant, found, proof)
+
+    def _by_owner(
+        self, entity: Entity, tenant: str | None, found: Partition, proof: Proof
+    ) -> RangeResult | NoDigests:
+        """Return the proved rows by owner, for which those of the other ranges are read again."""
+        others = (RangeDigests(), RangeDigests())
+        numbers = [number for number in range(len(found.bounds) + 1) if not proof.proves(number)]
+        if numbers and self._reader is not None:
+            read = self._reader.owners_in(entity, tenant, list(found.joined(numbers)))
+            others = read or others
+        return proof.owners(entity.name, tenant, others) or NoDigests(WRITTEN)
 
     def _row_by_row(
         self, entity: Entity, tenant: str | None, ranges: Iterable[KeyRange]
@@ -221,18 +286,28 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 def open_parts_tasks(
     entity: Entity, tenant: str | None, found: Partition, proof: Proof
 ) -> Iterator[OpenPartsTask]:
-    """Yield what the digests prove of each range, with what they leave open."""
+    """Yield what the digests prove of each range, with what they leave open; proved ones together."""
     left = sum(not proof.proves(number) for number in range(len(found.bounds) + 1))
+    run = None
     for within in found.ranges:
         numbers = found.parts(within)
-        proved = [number for number in numbers if proof.proves(number)]
         others = [number for number in numbers if not proof.proves(number)]
+        if run is not None and (others or len(run.proved) == RANGES_TOGETHER):
+            yield OpenPartsTask(run, (), 0)
+            run = None
+        if not others:
+            run = run or RangeResult(entity.name, tenant, within, is_range=False)
+            proof.add_range(run, within, numbers)
+            continue
+        proved = [number for number in numbers if proof.proves(number)]
         yield OpenPartsTask(
             proof.result(entity.name, tenant, within, proved),
             tuple(found.joined(others)),
             len(others),
             is_small=left <= WORTH_A_PROCESS,
         )
+    if run is not None:
+        yield OpenPartsTask(run, (), 0)
 
 
 @dataclass(frozen=True, slots=True)

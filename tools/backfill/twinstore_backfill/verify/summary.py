@@ -16,13 +16,13 @@ from twinstore_backfill.report.model import (
     FindingGroup,
     KeyList,
     Named,
-    RangeReport,
+    RangeReports,
     SideDigest,
     TenantReport,
 )
 from twinstore_backfill.verify.checks import worst
 from twinstore_backfill.verify.expected import IGNORED
-from twinstore_backfill.verify.findings import FindingKind, RangeResult, TenantResult
+from twinstore_backfill.verify.findings import FindingKind, RangeResult, TenantResult, total
 from twinstore_backfill.verify.ranges import counted_rows, sampled_rows
 from twinstore_backfill.verify.set_digest import Digest
 
@@ -58,12 +58,15 @@ class EntityFindings:
         self._source_is_read = source_is_read
         self._counted = counted
         self._whole = RangeResult(entity.name, None, KeyRange())
-        self._ranges: list[RangeReport] = []
+        self._ranges = RangeReports()
 
     def add(self, result: RangeResult) -> None:
-        """Add the range that follows."""
+        """Add the range that follows, or rows of those before."""
         if self._counted is not None:
-            self._ranges.append(_range_report(result))
+            for within, digest in result.proved:
+                self._ranges.append(_range_report(result.tenant, within, digest, digest))
+            if result.is_range:
+                self._ranges.append(_range_report(result.tenant, result.within, *_sides(result)))
         self._whole.merge(result)
 
     def settle(self, recount: Callable[[], Mapping[str, RowCounts]], *, sampled: bool) -> None:
@@ -88,7 +91,7 @@ class EntityFindings:
     @property
     def equivalences(self) -> Counter[str]:
         """How many documents needed each equivalence."""
-        return sum((tenant.equivalences for tenant in self._whole.tenants.values()), Counter[str]())
+        return total(tenant.equivalences for tenant in self._whole.tenants.values())
 
     @property
     def reasons(self) -> Reasons:
@@ -103,12 +106,12 @@ class EntityFindings:
     @property
     def rules(self) -> Counter[int]:
         """How many rows each rule changed."""
-        return sum((tenant.rules for tenant in self._whole.tenants.values()), Counter[int]())
+        return total(tenant.rules for tenant in self._whole.tenants.values())
 
     @property
     def accepted(self) -> Counter[int]:
         """How many documents each acceptance of the job has met, by its number."""
-        return sum((tenant.accepted for tenant in self._whole.tenants.values()), Counter[int]())
+        return total(tenant.accepted for tenant in self._whole.tenants.values())
 
     def report(self, of_quarantine: AbstractSet[int] = frozenset()) -> EntityReport:
         """Return what the report says of the entity; the acceptances of quarantined rows are given."""
@@ -116,7 +119,7 @@ class EntityFindings:
         tenants = dict(found.tenants)
         for tenant in tenants.values():
             tenant.counts["quarantined_approved"] = sum(tenant.accepted[item] for item in of_quarantine)
-        totals = Counts(**sum((tenant.counts for tenant in tenants.values()), Counter[str]()))
+        totals = Counts(**total(tenant.counts for tenant in tenants.values()))
         return EntityReport(
             entity=self.entity.name,
             group=self.entity.group,
@@ -128,7 +131,7 @@ class EntityFindings:
                 # named.
                 for name in sorted({*(self._counted or ()), *tenants})
             ),
-            ranges=tuple(self._ranges),
+            ranges=self._ranges,
             missing=_keys(found.findings, FindingKind.MISSING),
             extra=_keys(found.findings, FindingKind.EXTRA),
             different=_differing(found.findings, FindingKind.DIFFERENT),
@@ -143,12 +146,13 @@ class EntityFindings:
         source, target = result.seen if self._counted is None else self._counted.get(name, (0, 0))
         if self._source_is_read:
             source, _ = result.seen
+        digest = _digest(result.source)
         return TenantReport(
             tenant=name,
             stored_source=source,
             stored_target=target,
-            source=_digest(result.source),
-            target=_digest(result.target),
+            source=digest,
+            target=digest if result.target == result.source else _digest(result.target),
             counts=Counts(**result.counts),
         )
 
@@ -171,19 +175,31 @@ def equivalences(found: Counter[str]) -> tuple[Equivalence, ...]:
     return tuple(Equivalence(name=name, documents=count) for name, count in sorted(found.items()))
 
 
-def _range_report(result: RangeResult) -> RangeReport:
+def _sides(result: RangeResult) -> tuple[Digest, Digest]:
+    """Return the digests of both sides of a range."""
     source, target = Digest(), Digest()
+    source.merge(result.source)
+    target.merge(result.target)
     for part in result.tenants.values():
         source.merge(part.source)
         target.merge(part.target)
-    return RangeReport(
-        tenant=result.tenant,
-        lower=result.within.lower,
-        upper=result.within.upper,
-        source=_digest(source),
-        target=_digest(target),
-        equal=source == target,
-    )
+    return source, target
+
+
+def _range_report(tenant: str | None, within: KeyRange, source: Digest, target: Digest) -> dict[str, object]:
+    """Return the fields of a range of the report."""
+    return {
+        "tenant": tenant,
+        "lower": within.lower,
+        "upper": within.upper,
+        "source": _digest_fields(source),
+        "target": _digest_fields(target),
+        "equal": source == target,
+    }
+
+
+def _digest_fields(digest: Digest) -> dict[str, object]:
+    return {"count": digest.count, "xor": f"{digest.xor:032x}", "sum": f"{digest.sum:032x}"}
 
 
 def _digest(digest: Digest) -> SideDigest:
