@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 EARLIER: Final = (
     "An earlier release of twinstore has begun this copy, and its plan cannot be continued. Install that "
-    "release again and run the same command; when the copy is complete, a copy by this release begins anew."
+    "release again and run the same command; when the copy is complete, a copy by this release begins again."
 )
 
 # Of more ranges progress is told by their number, because reading all of them takes too long.
