@@ -260,8 +260,9 @@ def _roles(url: str, owner: str) -> Table:
     user = _user(url)
     if _user(owner) == user:
         raise ConfigurationError(
-            f"{TO_URL} and {OWNER_URL} name one role, and row-level security does not bind an owner. An "
-            "administrator must run: CREATE ROLE twinstore_app LOGIN PASSWORD '...';"
+            f"{TO_URL} and {OWNER_URL} name one role, and row-level security does not bind an owner. Name "
+            "the two roles; if the one of the service is missing, an administrator must run: CREATE ROLE "
+            "twinstore_app LOGIN PASSWORD '...';"
         )
     return {"OwnerConnectionString": owner, "ApplicationRole": user}
 
