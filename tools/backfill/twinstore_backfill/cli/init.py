@@ -174,9 +174,12 @@ def _module(form: Form, known: Sequence[str]) -> str:
 
 
 def _source(form: Form, module: str) -> Side:
+    from twinstore_backfill.stores import inspect_source
+
     url = _without_password(form.answer(FROM_URL))
     side = _side(url, module)
     with _opened(module, side, read_only=True) as store:
+        inspect_source(store)
         return Side(side.backend, side.section, sorted(_report(store)))
 
 
