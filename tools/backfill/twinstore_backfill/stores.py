@@ -329,7 +329,7 @@ def inspect_source(source: Store) -> SourceState:
     if len(absent) == len(found):
         raise PreflightError(
             f"The source {source.bulk.place} has none of {', '.join(names)}, so there is nothing to read; "
-            "check the name of its database in --source-config or --config.",
+            "check the name of its database.",
             driver=source.backend,
         )
     slow = frozenset(item.entity for item in found if item.warnings)
