@@ -245,6 +245,7 @@ SCHEDULER_ON_MONGO: Final = (
 )
 LEDGER: Final = (
     may("ranges.count*", EXAMINES, because="every range of the job counts"),
+    may("quarantine.count*", EXAMINES, because="every line of the job counts"),
     may(
         "jobs.page*",
         EXAMINES,
@@ -257,6 +258,7 @@ LEDGER: Final = (
 LEDGER_ON_POSTGRES: Final = (
     *LEDGER,
     may("ranges.count*", INDEX, SCANS, because="the job has many of all ranges", optional=True),
+    may("quarantine.count*", INDEX, SCANS, because="the job has all lines", optional=True),
     may(
         "ranges.page all tenants, where jobId and entity, order*",
         EXAMINES,

@@ -240,7 +240,12 @@ ACCEPT = 'approved-by = "ops"\nkind = '
         ),
         (rule("drop", "", reason=True), "line 1: [[drop]] needs path: an entity and a path"),
         (rule("drop", 'path = "runs.x"', reason=False), "line 1: [[drop]] needs reason: a text"),
-        ('[[drop]]\npath = "runs.x"\nreason = " "', "line 1: [[drop]] expects a text that is not empty"),
+        ('[[drop]]\npath = "runs.x"\nreason = " "', "line 1: [[drop]] expects a text that is neither empty"),
+        (
+            '[[drop]]\npath = "runs.x"\nreason = "…"',
+            "line 1: [[drop]] expects a text that is neither empty nor …",
+        ),
+        (rule("default", f'{RUNS_STATE}value = "…"'), "line 1: [[default]] needs a value in place of …"),
         (rule("drop", 'path = "runs"'), "line 1: [[drop]] names no property at path"),
         (rule("drop", 'path = "runs."'), "line 1: [[drop]] path: 'runs.' is not a path"),
         (rule("drop", "path = 'runs.\"*\"'"), 'line 1: [[drop]] path: "*": a rule cannot name'),

@@ -326,8 +326,8 @@ def test_what_solves_a_cause_is_a_rule_that_a_job_file_takes(
     found.add(entity.name, kind, reason, ("key",))
     (cause,) = found.reports([entity])
     assert list(tomllib.loads(cause.remedy)) == [rule], reason
-    # Only its owner knows what an absent value means.
-    text = cause.remedy.replace('value = "…"', 'value = "2025-01-01T00:00:00+00:00"')
+    # Only their owner knows what an absent value means, and why.
+    text = cause.remedy.replace('value = "…"', 'value = "2025-01-01T00:00:00+00:00"').replace("…", "agreed")
     rules = read_rules(tomllib.loads(text), text, "job.toml")
     check_rules(rules, [entity])
     assert [item.kind.value for item in rules] == [rule]

@@ -194,6 +194,7 @@ def test_consent_is_asked_with_the_command_that_gives_it(
         (("--from-url", "env:TARGET_URL", *ANSWERS[2:]), "Source and target are the same store"),
         ((*ANSWERS[:5], "env:OTHER_URL", *ANSWERS[6:]), "name the same database"),
         ((*ANSWERS[:5], "env:TARGET_URL", *ANSWERS[6:]), "and --to-owner-url name one role"),
+        ((*ANSWERS[:7], "tracking"), "so there is nothing to read"),
         ((*ANSWERS[:3], "env:SUPER_URL", *ANSWERS[4:]), "superuser"),
         *(
             ((*ANSWERS[:at], f"postgresql://u:{SECRET}@h/db", *ANSWERS[at + 1 :]), "The URL holds a password")

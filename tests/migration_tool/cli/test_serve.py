@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -317,12 +318,16 @@ def test_reports_show_numbers_and_leave_their_directory_never(tmp_path: Path) ->
         directory.mkdir(parents=True)
         (directory / "parity-report.json").write_bytes(content)
     foreign.symlink_to(outside)
+    pipe = all_of / "pipe\rretry: 9"
+    pipe.mkdir()
+    os.mkfifo(pipe / "parity-report.json")
     with memory_pair(tmp_path) as pair:
         board = Board(pair.target, [all_of])
     found = json.loads(board.snapshot.report)
     (shown,) = found["reports"]
     assert (shown["report"], shown["verdict"], shown["documents"]["open"]) == (str(good), "FAIL", 3)
-    assert [item["report"] for item in found["unreadable"]] == [str(broken), str(foreign)]
+    assert [item["report"] for item in found["unreadable"]] == [str(broken), str(foreign), str(pipe)]
+    assert b"\r" not in board.snapshot.event
     assert VALUE not in board.snapshot.report.decode() + board.snapshot.page.decode()
 
 

@@ -240,10 +240,20 @@ def is_migrated(store: Store) -> bool:
 
 
 def has_ledger(store: Store) -> bool:
-    """Return whether a store has the schema of the ledger, so that its jobs can be queried."""
-    # A later pending migration of it only adds possible queries; a store may need no migration at all.
-    states = [item.state for item in store.bulk.ledger_initializer.status()]
-    return not states or any(state is not MigrationState.PENDING for state in states)
+    """Return whether a store has the schema of the ledger, so that its jobs can be queried.
+
+    Raises:
+        PreflightError: it has that of an earlier release.
+    """
+    # A store may need no migration at all.
+    states = [item.state is MigrationState.PENDING for item in store.bulk.ledger_initializer.status()]
+    if any(states) and not all(states):
+        raise PreflightError(
+            f"The ledger of {store.bulk.place} is of an earlier release; run `twinstore migrate run "
+            f"--module {store.module} --backend {store.backend}`, which keeps its jobs.",
+            driver=store.backend,
+        )
+    return not any(states)
 
 
 def require_tenants(stores: Iterable[Store], tenants: Iterable[str]) -> None:
@@ -329,7 +339,7 @@ def inspect_source(source: Store) -> SourceState:
     if len(absent) == len(found):
         raise PreflightError(
             f"The source {source.bulk.place} has none of {', '.join(names)}, so there is nothing to read; "
-            "check the name of its database in --source-config or --config.",
+            "check the name of its database.",
             driver=source.backend,
         )
     slow = frozenset(item.entity for item in found if item.warnings)

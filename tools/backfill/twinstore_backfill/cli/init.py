@@ -174,9 +174,12 @@ def _module(form: Form, known: Sequence[str]) -> str:
 
 
 def _source(form: Form, module: str) -> Side:
+    from twinstore_backfill.stores import inspect_source
+
     url = _without_password(form.answer(FROM_URL))
     side = _side(url, module)
     with _opened(module, side, read_only=True) as store:
+        inspect_source(store)
         return Side(side.backend, side.section, sorted(_report(store)))
 
 
@@ -260,8 +263,9 @@ def _roles(url: str, owner: str) -> Table:
     user = _user(url)
     if _user(owner) == user:
         raise ConfigurationError(
-            f"{TO_URL} and {OWNER_URL} name one role, and row-level security does not bind an owner. An "
-            "administrator must run: CREATE ROLE twinstore_app LOGIN PASSWORD '...';"
+            f"{TO_URL} and {OWNER_URL} name one role, and row-level security does not bind an owner. Name "
+            "the two roles; if the one of the service is missing, an administrator must run: CREATE ROLE "
+            "twinstore_app LOGIN PASSWORD '...';"
         )
     return {"OwnerConnectionString": owner, "ApplicationRole": user}
 

@@ -35,7 +35,7 @@ class Form(Enum):
     """The form of a value."""
 
     TEXT = "a text"
-    FILLED = "a text that is not empty"
+    FILLED = "a text that is neither empty nor …"
     FLAG = "true or false"
     COUNT = "a number of at least 1"
     TEXTS = "a list of texts"

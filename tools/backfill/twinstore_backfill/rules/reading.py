@@ -238,6 +238,8 @@ class RuleTable:
         words = list(rule.values.values()) if isinstance(rule, MapRule) else []
         if has_nul([*words, getattr(rule, "value", None), getattr(rule, "by", None)]):
             raise self._error("gives a text with U+0000, which PostgreSQL cannot hold.")
+        if getattr(rule, "value", None) == "…":
+            raise self._error("needs a value in place of ….")
         if isinstance(rule, DateRule) and not rule.formats:
             raise self._error("needs at least one format.")
         if isinstance(rule, AcceptRule):
@@ -274,7 +276,8 @@ def _text(value: object) -> str:
 
 
 def _filled(value: object) -> str:
-    if not (text := _text(value).strip()):
+    # A rule that a report suggests has … where a person must decide.
+    if (text := _text(value).strip()) in {"", "…"}:
         raise FormError
     return text
 

@@ -116,7 +116,7 @@ class Board:
     def _taken(self) -> Snapshot:
         progress = self._reader.document()
         content = body(progress, self._found)
-        event = "".join(f"data: {line}\n" for line in content.split("\n")) + "\n"
+        event = "".join(f"data: {line}\n" for line in content.splitlines()) + "\n"
         return Snapshot(
             progress["answers"],
             page(progress, self._found).encode(),

@@ -60,6 +60,9 @@ class ReportReader:
             if not path.resolve().is_relative_to(directory.resolve()):
                 return {"report": name, "problem": "leads out of the directory"}
             state = path.stat()
+            # A pipe would never end.
+            if not path.is_file():
+                return {"report": name, "problem": "not a file"}
             changed = (state.st_mtime_ns, state.st_size)
             known = self._read.get(path)
             if known is None or known[0] != changed:
