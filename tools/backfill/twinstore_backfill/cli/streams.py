@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from twinstore.errors import TwinstoreError
 from twinstore_backfill.process.files import json_text
@@ -29,7 +29,7 @@ def emit_json(document: object | Callable[[], Iterable[bytes]]) -> None:
     Raises:
         OutputError: stdout cannot be written to.
     """
-    pieces = document() if callable(document) else [json_text(document)]
+    pieces = cast("Iterable[bytes]", document()) if callable(document) else [json_text(document)]
     with _writing():
         if not isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.write(b"".join(pieces).decode())
