@@ -21,7 +21,7 @@ from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.outcome import Exit
+from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
@@ -97,7 +97,11 @@ def start(arguments: list[str]) -> forked.Popen:
 
 
 def only_job(store: Store) -> CopyJob | None:
-    return next(store.ledger.jobs(), None) if has_ledger(store) else None
+    try:
+        return next(store.ledger.jobs(), None) if has_ledger(store) else None
+    except PreflightError:
+        # The copy has not applied all migrations yet.
+        return None
 
 
 def live(store: Store) -> dict[int, RangeProgress]:
