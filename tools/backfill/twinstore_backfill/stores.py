@@ -248,9 +248,10 @@ def has_ledger(store: Store) -> bool:
     # A store may need no migration at all.
     states = [item.state is MigrationState.PENDING for item in store.bulk.ledger_initializer.status()]
     if any(states) and not all(states):
+        command = f"twinstore migrate run --module {store.module} --backend {store.backend}"
         raise PreflightError(
             f"The ledger of {store.bulk.place} is being migrated, or of an earlier release; then run "
-            f"`twinstore migrate run --module {store.module} --backend {store.backend}`, which keeps its jobs.",
+            f"`{command}`, which keeps its jobs.",
             driver=store.backend,
         )
     return not any(states)
