@@ -17,12 +17,11 @@ from pymongo import MongoClient
 from tests.support import forked
 from tests.support.copies import AS_OF, open_store, server_settings, write_config
 from twinstore.config import load_settings
-from twinstore.errors import MigrationError
 from twinstore.ledger import RangeState
 from twinstore.scheduler.catalog import SCHEDULER
 from twinstore.testing.instants import at
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.outcome import Exit
+from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def start(arguments: list[str]) -> forked.Popen:
 def only_job(store: Store) -> CopyJob | None:
     try:
         return next(store.ledger.jobs(), None) if has_ledger(store) else None
-    except MigrationError:
+    except PreflightError:
         # The copy has not applied all migrations yet.
         return None
 

@@ -243,14 +243,15 @@ def has_ledger(store: Store) -> bool:
     """Return whether a store has the schema of the ledger, so that its jobs can be queried.
 
     Raises:
-        PreflightError: it has that of an earlier release.
+        PreflightError: it has that of an earlier release, or is being migrated.
     """
     # A store may need no migration at all.
     states = [item.state is MigrationState.PENDING for item in store.bulk.ledger_initializer.status()]
     if any(states) and not all(states):
+        command = f"twinstore migrate run --module {store.module} --backend {store.backend}"
         raise PreflightError(
-            f"The ledger of {store.bulk.place} is of an earlier release; run `twinstore migrate run "
-            f"--module {store.module} --backend {store.backend}`, which keeps its jobs.",
+            f"The ledger of {store.bulk.place} is being migrated, or of an earlier release; then run "
+            f"`{command}`, which keeps its jobs.",
             driver=store.backend,
         )
     return not any(states)
