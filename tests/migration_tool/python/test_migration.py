@@ -7,7 +7,7 @@ import signal
 from _thread import interrupt_main
 from dataclasses import replace
 from threading import Timer
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
@@ -130,6 +130,10 @@ REFUSED: Final[tuple[tuple[str, Callable[[Migration], object]], ...]] = (
         lambda migration: Migration(
             migration.source, migration.target, migration.module, JobRules(reverse=True)
         ).copy(CopyOptions(rules=RULE)),
+    ),
+    (
+        "the Path of a job file, not str",
+        lambda _: Migration("memory", "memory", "scheduler", cast("Any", "x")),
     ),
 )
 

@@ -430,4 +430,8 @@ def _rules(given: JobRules | Path | None) -> JobRules:
         from twinstore_backfill.rules.job_file import read_job_file
 
         return read_job_file(given).rules
+    if given is not None and not isinstance(given, JobRules):
+        raise ValidationError(
+            f"Argument rules should be rules or the Path of a job file, not {type(given).__name__}."
+        )
     return NO_RULES if given is None else given

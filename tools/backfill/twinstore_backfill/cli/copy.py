@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -11,8 +11,11 @@ from twinstore.errors import ValidationError
 from twinstore_backfill.cli.options import (
     AsOf,
     Execute,
+    ForConflicts,
     Format,
     IgnoreUnknown,
+    Jobs,
+    MaxRate,
     OnFinish,
     OutputFormat,
     OutputOptions,
@@ -42,15 +45,9 @@ def copy(
     *,
     sides: Sides,
     rows: RowOptions,
-    jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at a time.")] = 2,
-    max_rate: Annotated[
-        float | None,
-        typer.Option("--max-rate", metavar="NUMBER", help="Documents per second, at most."),
-    ] = None,
-    on_conflict: Annotated[
-        Literal["fail", "overwrite"],
-        typer.Option("--on-conflict", help="For rows that differ in the target."),
-    ] = "fail",
+    jobs: Jobs = 2,
+    max_rate: MaxRate = None,
+    on_conflict: ForConflicts = "fail",
     max_conflicts: Annotated[
         int, typer.Option("--max-conflicts", help="Stop after the range with more conflicts than this.")
     ] = 0,

@@ -13,7 +13,7 @@ from functools import wraps
 from importlib.metadata import entry_points
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
 import typer
 
@@ -139,6 +139,15 @@ IgnoreUnknown = Annotated[
         help="Drop this unknown property of the source, such as runs.legacy, or *.__v for all entities; "
         "repeatable. Without a reason in a job file the proof stays open.",
     ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", help="Ranges copied at a time.")]
+MaxRate = Annotated[
+    float | None,
+    typer.Option("--max-rate", metavar="NUMBER", help="Documents copied per second, at most."),
+]
+ForConflicts = Annotated[
+    Literal["fail", "overwrite"],
+    typer.Option("--on-conflict", help="For rows that differ in the target."),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Write. Default: a dry run.")]
 Title = Annotated[

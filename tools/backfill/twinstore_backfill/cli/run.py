@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,10 @@ from twinstore_backfill.cli.backfill import use_job_file
 from twinstore_backfill.cli.options import (
     AsOf,
     Execute,
+    ForConflicts,
     Ignored,
+    Jobs,
+    MaxRate,
     OnFinish,
     OutputOptions,
     RowOptions,
@@ -49,15 +52,9 @@ def run(
     job_file: JobFile = None,
     sides: Sides,
     rows: RowOptions,
-    jobs: Annotated[int, typer.Option("--jobs", help="Ranges copied at a time.")] = 2,
-    max_rate: Annotated[
-        float | None,
-        typer.Option("--max-rate", metavar="NUMBER", help="Documents copied per second, at most."),
-    ] = None,
-    on_conflict: Annotated[
-        Literal["fail", "overwrite"],
-        typer.Option("--on-conflict", help="For rows that differ in the target."),
-    ] = "fail",
+    jobs: Jobs = 2,
+    max_rate: MaxRate = None,
+    on_conflict: ForConflicts = "fail",
     accept_rows: Annotated[
         bool,
         typer.Option("--accept-rows", help="Accept rows in the target that this job did not copy."),
