@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
-from itertools import count
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,7 +11,7 @@ from rich.console import Console
 from typing_extensions import override
 
 from tests.support.copies import MemoryPair, invoke
-from twinstore.ledger import Lease, Ledger, QuarantineLine, RangeTally
+from twinstore.ledger import Lease, Ledger, QuarantineLine, RangeState, RangeTally
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.copying import ranges_at, started, taken
 from twinstore_backfill.cli import watching
@@ -63,21 +63,31 @@ def finish(pair: MemoryPair, lease: Lease) -> None:
         writer.commit()
 
 
+@pytest.mark.parametrize("most", [3, 2])
 def test_a_log_gets_a_line_of_each_entity_with_rate_and_time_left(
-    pair: MemoryPair, lease: Lease, capsys: pytest.CaptureFixture[str]
+    most: int,
+    pair: MemoryPair,
+    lease: Lease,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr("twinstore_backfill.copy.status.MOST_TALLIES", most)
     ledger = pair.target.ledger
     steps = [lambda: finish(pair, lease)] * 3
     watching.watch(pair.target, lease.job_id, Steps(*steps, lambda: ledger.complete(lease)))
     # Two readings of the clock for each look.
     first, *others, last = capsys.readouterr().out.splitlines()
     assert first == f"{lease.job_id}: running"
-    assert others[::2] == [
-        "runs: 1 of 3 ranges, 30 rows, 15/s, less than a minute, 1 quarantined",
-        "runs: 2 of 3 ranges, 60 rows, 15/s, less than a minute, 2 quarantined",
-        "runs: 3 of 3 ranges, 90 rows, 15/s, no estimate, 3 quarantined",
-        "runs: 3 of 3 ranges, 90 rows, 11/s, no estimate, 3 quarantined",
-    ]
+    # With more ranges than are read, their rows are not known.
+    rows = ("30 rows, 15/s, ", "60 rows, 15/s, ", "90 rows, 15/s, ", "90 rows, 11/s, ")
+    ends = (
+        "less than a minute, 1 quarantined",
+        "less than a minute, 2 quarantined",
+        "no estimate, 3 quarantined",
+        "no estimate, 3 quarantined",
+    )
+    lines = zip((1, 2, 3, 3), rows if most == 3 else repeat(""), ends, strict=False)
+    assert others[::2] == [f"runs: {live} of 3 ranges, {shown}{end}" for live, shown, end in lines]
     assert last == f"{lease.job_id}: complete"
 
 
@@ -98,6 +108,23 @@ def test_it_ends_with_the_job(
 ) -> None:
     watching.watch(pair.target, lease.job_id, Steps(lambda: ends(pair.target.ledger, lease)))
     assert capsys.readouterr().out.splitlines()[-1] == f"{lease.job_id}: {said}"
+
+
+def test_of_more_ranges_than_are_read_their_states_are_counted(
+    pair: MemoryPair, lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(pair, lease)
+    claim = taken(pair.target.ledger, lease.job_id, RUNS.name)
+    while pair.target.ledger.give_back(claim) is not RangeState.FAILED:
+        claim = taken(pair.target.ledger, lease.job_id, RUNS.name)
+    (whole,) = status_document(pair.target, lease.job_id)["jobs"]
+    monkeypatch.setattr("twinstore_backfill.copy.status.MOST_TALLIES", 2)
+    (counted,) = status_document(pair.target, lease.job_id)["jobs"]
+    (runs,) = whole.pop("entities")
+    kept = {name: runs[name] for name in ("entity", "ranges", "quarantined")}
+    assert counted.pop("entities") == [{**kept, "read": None, "written": None}]
+    assert counted == {**whole, "totals": None}
+    assert whole["failed_ranges"]["count"] == 1
 
 
 def test_it_ends_with_a_signal_and_leaves_the_job(pair: MemoryPair, lease: Lease) -> None:

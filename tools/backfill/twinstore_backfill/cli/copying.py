@@ -252,8 +252,7 @@ def status_texts(document: Document) -> Iterator[RenderableType]:
                 item["ranges"]["copying"],
                 item["ranges"]["pending"],
                 item["ranges"]["failed"],
-                item.get("read", 0),
-                item.get("written", 0),
+                *("" if item.get(name, 0) is None else item.get(name, 0) for name in ("read", "written")),
                 item.get("quarantined", 0),
             )
             for item in job["entities"]

@@ -57,7 +57,11 @@ def watch(store: Store, given: str | None, stop: StopSwitch) -> None:
 def watch_texts(job: Job, rates: Rates, causes: Sequence[CauseReport]) -> Iterator[RenderableType]:
     """Yield what a terminal shows of a job."""
     yield Text(visible_lines(f"{job['id']}: {state_text(job)}, generation {job['generation']}"))
-    yield table(COLUMNS, [_row(item, rates) for item in job["entities"]])
+    rows = (_row(item, rates) for item in job["entities"])
+    # Neither rows nor their rate are known of a job with too many ranges to read.
+    yield table(
+        COLUMNS, [(*row[:3], *(row[3:5] if row[3] is not None else ("", "")), *row[5:]) for row in rows]
+    )
     for text in cause_texts(causes, "twinstore backfill quarantine list"):
         yield Text(visible_lines(text)) if isinstance(text, str) else text
 
@@ -67,14 +71,15 @@ def log_lines(job: Job, rates: Rates) -> Iterator[str]:
     for item in job["entities"]:
         entity, live, every, read, rate, left, quarantined = _row(item, rates)
         if read or live:
+            rows = "" if read is None else f"{read:,} rows, {rate:,}/s, "
             yield (
-                f"{entity}: {live:,} of {every:,} ranges, {read:,} rows, {rate:,}/s, "
+                f"{entity}: {live:,} of {every:,} ranges, {rows}"
                 f"{left or 'no estimate'}, {quarantined:,} quarantined"
             )
     yield f"{job['id']}: {state_text(job)}"
 
 
-def _row(item: Job, rates: Rates) -> tuple[str, int, int, int, int, str, int]:
+def _row(item: Job, rates: Rates) -> tuple[str, int, int, int | None, int, str, int]:
     part = EntityProgress.of(item, rates)
     left = "" if part.seconds_left is None else about(part.seconds_left)
     return part.entity, part.live, part.ranges, part.read, round(part.rate), left, part.quarantined

@@ -51,6 +51,7 @@ from twinstore_backfill.copy.report import (
 from twinstore_backfill.copy.rules import backward_changes, copier_changes
 from twinstore_backfill.copy.rules.selection import decides_tenant
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
+from twinstore_backfill.copy.status import MOST_TALLIES
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.outcome import PreflightError, UnknownJobError
 from twinstore_backfill.process.files import require_writable
@@ -88,9 +89,6 @@ EARLIER: Final = (
     "An earlier release of twinstore has begun this copy, and its plan cannot be continued. Install that "
     "release again and run the same command; when the copy is complete, a copy by this release begins again."
 )
-
-# Of more ranges progress is told by their number, because reading all of them takes too long.
-MOST_TALLIES: Final = 10_000
 RESUME: Final = "Finished ranges are saved; run the same command again to continue."
 
 

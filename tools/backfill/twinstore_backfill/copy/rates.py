@@ -15,21 +15,23 @@ LOOKS: Final = 10
 
 
 class Rates:
-    """Rows per second of each entity, from what was read at the last looks."""
+    """Ranges and rows per second of each entity, from what was done at the last looks."""
 
     def __init__(self) -> None:
-        self._looks = deque[tuple[float, dict[str, int]]](maxlen=LOOKS)
+        self._looks = deque[tuple[float, dict[str, tuple[int, int]]]](maxlen=LOOKS)
 
     def add(self, job: Job, now: float) -> None:
-        """Remember how many rows are read now."""
-        self._looks.append((now, {item["entity"]: item.get("read", 0) for item in job["entities"]}))
+        """Remember how much is done now."""
+        done = {item["entity"]: (item["ranges"]["live"], item.get("read") or 0) for item in job["entities"]}
+        self._looks.append((now, done))
 
-    def of(self, entity: str) -> float:
-        """Return the rate of an entity, 0 before there is one."""
+    def of(self, entity: str) -> tuple[float, float]:
+        """Return the rates of an entity, each 0 before there is one."""
         (since, before), (now, after) = self._looks[0], self._looks[-1]
+        pairs = zip(after[entity], before.get(entity, (0, 0)), strict=True)
         # A new generation begins at 0 again.
-        new = max(after[entity] - before.get(entity, 0), 0)
-        return new / (now - since) if now > since else 0.0
+        ranges, rows = (max(new - old, 0) / (now - since) if now > since else 0.0 for new, old in pairs)
+        return ranges, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,15 @@ class EntityProgress:
     Attributes:
         entity: its name.
         live, ranges: ranges that are done, and all of them.
-        read, quarantined: rows of the ranges that are done.
-        rate: rows per second.
+        read, quarantined: rows of the ranges that are done; ``None`` if they are not counted.
+        rate: rows per second, 0 if they are not counted.
         seconds_left: at this rate; ``None`` if it is unknown or nothing is left.
     """
 
     entity: str
     live: int
     ranges: int
-    read: int
+    read: int | None
     rate: float
     seconds_left: float | None
     quarantined: int
@@ -56,9 +58,9 @@ class EntityProgress:
     def of(cls, item: Mapping[str, Any], rates: Rates) -> EntityProgress:
         """Return the progress of an entity of a job."""
         live, every, read = item["ranges"]["live"], sum(item["ranges"].values()), item.get("read", 0)
-        rate = rates.of(item["entity"])
+        ranges, rate = rates.of(item["entity"])
         # Ranges have about the same number of rows each.
-        left = read / live * (every - live) / rate if rate and live < every else None
+        left = (every - live) / ranges if ranges and live < every else None
         return cls(item["entity"], live, every, read, rate, left, item.get("quarantined", 0))
 
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.ledger import RangeState
+from twinstore.ledger.rows import PAGE
 from twinstore.models import json_text
 from twinstore_backfill.copy.options import shown_settings
 from twinstore_backfill.copy.quarantine import export_lines
-from twinstore_backfill.copy.report import FailedRanges, Totals
+from twinstore_backfill.copy.report import SHOWN, FailedRanges, Totals
 from twinstore_backfill.outcome import UnknownJobError
 from twinstore_backfill.reasons import QUARANTINED, Reasons
 from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
     from pathlib import Path
 
     from twinstore.ledger import CopyJob, Lease, Ledger, RangeProgress
     from twinstore_backfill.report.model import CauseReport
     from twinstore_backfill.stores import Store
+
+# Of a job with more ranges only their states are counted, because reading all of them takes too long.
+MOST_TALLIES: Final = 10_000
 
 
 def status_document(target: Store, only: str | None = None, out: Path | None = None) -> dict[str, Any]:
@@ -72,37 +77,76 @@ def quarantine_reasons(target: Store, job_id: str) -> tuple[CauseReport, ...]:
 
 
 def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, Any]:
-    return job_document(job, ledger.lease(job.id), RangeCounts(ledger.ranges(job.id)), now)
+    counts = RangeCounts()
+    for _ in counts.read(ledger, job):
+        pass
+    return job_document(job, ledger.lease(job.id), counts, now)
 
 
 class RangeCounts:
     """What the ranges of a job amount to."""
 
-    def __init__(self, ranges: Iterable[RangeProgress] = ()) -> None:
+    def __init__(self) -> None:
         self._states: dict[str, Counter[str]] = {}
-        self._totals, self._failed = Totals(), FailedRanges({})
-        self.add(ranges)
+        self._totals: Totals | None = Totals()
+        self._quarantined = Counter[str]()
+        self._failed = FailedRanges({})
 
-    def add(self, ranges: Iterable[RangeProgress]) -> None:
-        """Count ranges."""
+    def read(self, ledger: Ledger, job: CopyJob) -> Iterator[None]:
+        """Read them; yields before each query but the first."""
+        if job.planned > MOST_TALLIES:
+            return self._read_states(ledger, job)
+        return self._read_ranges(ledger, job)
+
+    def _read_ranges(self, ledger: Ledger, job: CopyJob) -> Iterator[None]:
+        ranges = ledger.ranges(job.id)
+        while batch := list(islice(ranges, PAGE)):
+            self._add(batch)
+            if len(batch) == PAGE:
+                yield
+
+    def _read_states(self, ledger: Ledger, job: CopyJob) -> Iterator[None]:
+        self._totals, failed = None, 0
+        for entity in job.cut:
+            self._count(entity, ledger.counts(job.id, entity))
+            failed += self._states[entity][RangeState.FAILED]
+            yield
+            self._quarantined[entity] = sum(ledger.quarantine_counts(job.id, entity).values())
+            yield
+        for item in islice(ledger.ranges(job.id, state=RangeState.FAILED), SHOWN) if failed else ():
+            self._failed.add(item)
+        self._failed.count = failed
+
+    def _count(self, entity: str, states: Mapping[str, int]) -> None:
         none = {state.value: 0 for state in RangeState}
+        self._states.setdefault(entity, Counter(none)).update(states)
+
+    def _add(self, ranges: Iterable[RangeProgress]) -> None:
         for item in ranges:
-            self._states.setdefault(item.entity, Counter(none))[item.state] += 1
-            if item.tally is not None and item.state is RangeState.LIVE:
+            self._count(item.entity, {item.state.value: 1})
+            if self._totals is not None and item.tally is not None and item.state is RangeState.LIVE:
                 self._totals.add(item.entity, item.tally)
             elif item.state is RangeState.FAILED:
                 self._failed.add(item)
 
     def document(self) -> dict[str, object]:
-        """Return them by entity, with those that failed and the sums."""
+        """Return them by entity, with those that failed and the sums; ``None`` is what is not counted."""
+        totals = self._totals
         return {
             "entities": [
-                {"entity": name, "ranges": dict(counts), **self._totals.of(name)}
+                {
+                    "entity": name,
+                    "ranges": dict(counts),
+                    **(self._rows_by_lines(name) if totals is None else totals.of(name)),
+                }
                 for name, counts in self._states.items()
             ],
             "failed_ranges": {"count": self._failed.count, "shown": self._failed.shown},
-            "totals": self._totals.all(),
+            "totals": None if totals is None else totals.all(),
         }
+
+    def _rows_by_lines(self, entity: str) -> dict[str, int | None]:
+        return {"read": None, "written": None, "quarantined": self._quarantined[entity]}
 
 
 def job_document(job: CopyJob, lease: Lease | None, counts: RangeCounts, now: datetime) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _tone(job: Document) -> str:
 
 
 def _is_empty(item: Document) -> bool:
-    return not item["read"] and item["ranges_done"] == item["ranges"]
+    return item["read"] is not None and not item["read"] and item["ranges_done"] == item["ranges"]
 
 
 def _bar(item: Document) -> Bar:
@@ -99,7 +99,10 @@ def _bar(item: Document) -> Bar:
 
 
 def _texts(item: Document) -> Iterator[str]:
-    yield f"{item['read']:,} rows read" if item["ranges_done"] else "no range is done yet"
+    if not item["ranges_done"]:
+        yield "no range is done yet"
+    elif item["read"] is not None:
+        yield f"{item['read']:,} rows read"
     if item["rate"]:
         yield f"{item['rate']:,.0f} per second"
     if item["rate"] is not None and item["ranges_done"]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.access.leases import held
 from twinstore.ledger.jobs import lease_of
-from twinstore.ledger.rows import PAGE
 from twinstore.models.json_text import format_timestamp
 from twinstore_backfill.causes import cause_of
 from twinstore_backfill.copy.rates import EntityProgress, Job, Rates, has_ended, state_text
@@ -46,11 +45,8 @@ class WatchedJob:
 
     def read(self, store: Store, ledger: Ledger, job: CopyJob, now: datetime) -> Iterator[None]:
         """Read the ranges and then the quarantine; yields after each query."""
-        counts, ranges = RangeCounts(), ledger.ranges(job.id)
-        while batch := list(islice(ranges, PAGE)):
-            counts.add(batch)
-            if len(batch) == PAGE:
-                yield
+        counts = RangeCounts()
+        yield from counts.read(ledger, job)
         # What was read before a pause, or of an earlier generation, gives no rate.
         if not self._moves or self._seen is None or self._seen.generation != job.generation:
             self._rates = Rates()
