@@ -247,6 +247,11 @@ LEDGER: Final = (
     may("ranges.count*", EXAMINES, because="every range of the job counts"),
     may("quarantine.count*", EXAMINES, because="every line of the job counts"),
     may(
+        "ranges.page all tenants, where jobId and state and noted, order number",
+        EXAMINES,
+        because="a copy asks once, before its first range, and an index would cost each range a write",
+    ),
+    may(
         "jobs.page*",
         EXAMINES,
         INDEX,
@@ -257,13 +262,22 @@ LEDGER: Final = (
 )
 LEDGER_ON_POSTGRES: Final = (
     *LEDGER,
-    may("ranges.count*", INDEX, SCANS, because="the job has many of all ranges", optional=True),
+    may("ranges.count*", INDEX, SCANS, SORTS, because="the job has many of all ranges", optional=True),
     may("quarantine.count*", INDEX, SCANS, because="the job has all lines", optional=True),
     may(
-        "ranges.page all tenants, where jobId and entity, order*",
-        EXAMINES,
-        because="before the ranges of an entity lie those of others of the job, which has some thousands",
+        "ranges.page all tenants, where jobId and entity and state and under, order*",
+        SORTS,
+        because="a copy asks once, under other rules, for the ranges that it opens again",
         optional=True,
+    ),
+    *(
+        may(
+            f"ranges.{operation} all tenants, where jobId and entity, order*",
+            EXAMINES,
+            because="before the ranges of an entity lie those of others of the job; a copy asks once",
+            optional=True,
+        )
+        for operation in ("page", "remove")
     ),
 )
 POSTGRES: Final[dict[str, tuple[Allowance, ...]]] = {

@@ -250,12 +250,8 @@ class RangeLedger(JobLedger):
         Return it, or ``None``, and the entities of which other workers copy ranges.
         """
         self._heartbeat_if_due(job_id, worker, lease)
-        where = (
-            Equals("jobId", job_id),
-            OneOf("entity", tuple(entities)),
-            Equals("state", RangeState.COPYING.value),
-        )
-        copying = [RangeProgress.of(row.model) for row in self._all(RANGES, where, BY_NUMBER)]
+        # One after the other: servers find the ranges of several in their order only by reading all others.
+        copying = [item for name in entities for item in self.ranges(job_id, name, state=RangeState.COPYING)]
         held = {item.worker for item in copying if item.worker is not None} - {worker}
         dead = self._dead(job_id, worker, held)
         found = (self._take_from(job_id, worker, item) for item in copying if item.worker in dead)

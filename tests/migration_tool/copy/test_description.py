@@ -11,6 +11,9 @@ import pytest
 
 from tests.migration_tool.copy.test_rules import job
 from tests.support.copies import AS_OF, MemoryPair, fill, memory_pair
+from twinstore.ledger import JobState
+from twinstore.ledger.catalog import JOBS
+from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
 from twinstore_backfill.copy import description
 from twinstore_backfill.copy.description import DIFFERENCES, digest_of, options_of
@@ -87,3 +90,18 @@ def test_a_description_counts_wherever_it_decides_what_is_copied() -> None:
     assert digest_of([RUNS]) == digest_of([replace(RUNS)])
     others = [replace(RUNS, append_only=True), replace(RUNS, collection="other"), SCHEDULES, TRIGGERS]
     assert len({digest_of([item]) for item in (RUNS, *others)}) == 1 + len(others)
+
+
+def test_a_copy_that_an_earlier_release_has_begun_is_finished_by_that_release(pair: MemoryPair) -> None:
+    pair.copy()
+    complete, access = only_job(pair), pair.target.bulk.access()
+    begun = complete.evolve(cut=(), state=JobState.RUNNING)
+    change_model(access, JOBS, (begun.id,), lambda *_: begun)
+    for retry in (False, True):
+        with pytest.raises(PreflightError, match="Install that release again and run the same command"):
+            pair.copy(retry_quarantine=retry)
+    assert only_job(pair).evolve(fence=0, holder=None, expires_at=None) == begun.evolve(
+        fence=0, holder=None, expires_at=None
+    )
+    change_model(access, JOBS, (begun.id,), lambda *_: begun.evolve(state=JobState.COMPLETE))
+    assert pair.copy().complete

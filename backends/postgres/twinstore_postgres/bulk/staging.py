@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Final, LiteralString, Protocol
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 from psycopg import sql
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from twinstore_postgres.connection.deadlines import Connection
     from twinstore_postgres.connection.transaction import Transaction
     from twinstore_postgres.mapping.codec import Values
+    from twinstore_postgres.mapping.columns import Column
     from twinstore_postgres.mapping.table import Table
 
 # The table may be there from an earlier range: it lasts as long as the connection.
@@ -286,12 +287,14 @@ class Stage:
     def _keys(self, found: Iterable[Sequence[object]]) -> list[Values]:
         """Return the keys that a statement answers with, as those of the rows are."""
         key = self._table.key
-        return [
-            tuple(
-                digits_of(value) if column.digits else value for column, value in zip(key, item, strict=True)
-            )
-            for item in found
-        ]
+        return [tuple(map(as_in_rows, key, item)) for item in found]
+
+
+def as_in_rows(column: Column, value: object) -> object:
+    """Return a value that a statement answers with, as rows that are written have it."""
+    if column.digits:
+        return digits_of(value)
+    return UUID(str(value)) if column.sql_type == "uuid" else value
 
 
 def create_stage(connection: Connection, table: Table) -> None:

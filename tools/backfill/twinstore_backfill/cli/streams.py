@@ -29,7 +29,8 @@ def emit_json(document: object | Callable[[], Iterable[bytes]]) -> None:
     Raises:
         OutputError: stdout cannot be written to.
     """
-    pieces = cast("Iterable[bytes]", document()) if callable(document) else [json_text(document)]
+    made = cast("Callable[[], Iterable[bytes]]", document)
+    pieces = made() if callable(document) else [json_text(document)]
     with _writing():
         if not isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.write(b"".join(pieces).decode())

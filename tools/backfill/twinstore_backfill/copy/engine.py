@@ -256,9 +256,13 @@ class Copy:
         """Return the job, or create it; a job that an earlier version began keeps its id."""
         found = present_job_id(self._source, self._target, self._options, entities)
         # A retry of the quarantine continues a job, even a complete one.
-        if self._options.retry_quarantine:
-            return known_job(self._target, found)
-        return self._ledger.find(found) or self._ledger.start(found, self._settings(entities, None), as_of)
+        retry = self._options.retry_quarantine
+        job = known_job(self._target, found) if retry else self._ledger.find(found)
+        if job is None:
+            return self._ledger.start(found, self._settings(entities, None), as_of)
+        if job.is_of_earlier_release and (retry or job.state is JobState.RUNNING):
+            raise PreflightError(EARLIER)
+        return job
 
     def _begun(self, lease: Lease, entities: Sequence[Entity], as_of: datetime) -> CopyJob:
         """Return the job that is held, under the present rules.
@@ -268,8 +272,6 @@ class Copy:
         keys now, because its ranges are cut by the former ones.
         """
         job = known_job(self._target, lease.job_id)
-        if job.is_of_earlier_release and (job.state is JobState.RUNNING or self._options.retry_quarantine):
-            raise PreflightError(EARLIER)
         settings = self._settings(entities, job.settings)
         before = applied_rules(job.settings)[-1]
         again = keys_differ(before, self._options.rules, entities)
