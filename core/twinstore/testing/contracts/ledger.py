@@ -5,6 +5,7 @@ It records which worker copies each range, and no other worker commits it.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
@@ -436,6 +437,8 @@ def recorded_lines(
 
 
 BUSY_COMMITS: Final = 8
+# Seconds after which something waits for a lock that it should not need.
+PATIENCE: Final = 10
 
 
 class RangeClaimContract(CopyContract, capability="bulk_target"):
@@ -663,15 +666,16 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
         ledger = ledger_of(workspace.storage)
         ranges = ranges_at(map(str, range(BUSY_COMMITS - 1)))
         lease = started(ledger, self.entity, ranges)
-        with ExitStack() as stack:
+        # Outside of the writers: a renewal that waits for them goes on when they are rolled back.
+        with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
             writers = [stack.enter_context(workspace.storage.bulk.writer(self.entity)) for _ in ranges]
             for writer in writers:
                 writer.flush()
                 ledger.finish(writer.access, taken(ledger, lease.job_id, self.entity.name), TALLY)
-            # Each of them holds whatever a commit locks.
-            renewed = ledger.renew(lease, 2 * HOUR)
-            ledger.heartbeat(lease.job_id, "copier", HOUR)
-            assert renewed.expires_at > lease.expires_at
+                # Each of them holds whatever a commit locks.
+                renewed = pool.submit(ledger.renew, lease, 2 * HOUR).result(PATIENCE)
+                pool.submit(ledger.heartbeat, lease.job_id, "copier", HOUR).result(PATIENCE)
+                assert renewed.expires_at > lease.expires_at
             for writer in writers:
                 writer.commit()
         assert ledger.counts(lease.job_id) == {"live": BUSY_COMMITS}
