@@ -110,7 +110,8 @@ def keyed_number(secret: bytes, row: ScanRow) -> int:
 
 def limit_digests(patch: pytest.MonkeyPatch, cells: int, ranges: int) -> None:
     """Let a verification have memory for some cells, and read the digests of some ranges at a time."""
-    patch.setattr("twinstore_backfill.verify.partition.MOST_CELLS", cells)
+    for name in ("MOST_CELLS", "MOST_UNFOLDED"):
+        patch.setattr(f"twinstore_backfill.verify.partition.{name}", cells)
     patch.setattr("twinstore_backfill.verify.plan.RANGES_AT_ONCE", ranges)
 
 

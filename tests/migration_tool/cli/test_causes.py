@@ -25,7 +25,7 @@ from twinstore_backfill.plan import plan_copy
 from twinstore_backfill.process.messages import Messages
 from twinstore_backfill.reasons import MOST, OTHER, Reasons
 from twinstore_backfill.report.fast_path import fast_path_report
-from twinstore_backfill.report.model import CauseReport
+from twinstore_backfill.report.model import CauseReport, parse_report
 from twinstore_backfill.report.texts import about, between, folded_warnings
 from twinstore_backfill.report.trend import earlier_report, with_trend
 from twinstore_backfill.report.writing import ReportFormat, render
@@ -284,7 +284,14 @@ def test_a_report_shows_what_was_open_in_earlier_ones_of_its_directory(
         assert found["title"] == "T"
         assert ('id="trend"' in (out / "parity-report.html").read_text()) is bool(expected)
     other = pair.verify(tenants=["acme"])
-    assert with_trend(other, earlier_report(out / "parity-report.json")) == other
+    earlier = earlier_report(out / "parity-report.json")
+    assert with_trend(other, earlier) == other
+    written = parse_report((out / "parity-report.json").read_bytes(), "")
+    without: Any = {"exclude": {"entities": {"__all__": {"ranges"}}}}
+    assert earlier is not None
+    assert earlier.model_dump(**without) == written.model_dump(**without)
+    assert [len(part.ranges) for part in earlier.entities] == [0] * len(written.entities)
+    assert any(part.ranges for part in written.entities)
     (out / "parity-report.json").write_text("{}")
     assert earlier_report(out / "parity-report.json") is None
 

@@ -27,7 +27,7 @@ from twinstore_backfill.copy.report import ExtraReport
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.ignored import check_ignored_fields
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.report.model import Frozen, ParityReport, parse_report
+from twinstore_backfill.report.model import Frozen, ParityReport, report_without_ranges
 from twinstore_backfill.report.writing import DIFFERENCES
 from twinstore_backfill.retention import expiry_test, resolve_as_of
 from twinstore_backfill.rules import job_rules
@@ -475,7 +475,7 @@ def require_same_stores(path: Path, source: Store, target: Store) -> None:
     report = (path if path.is_dir() else path.parent) / REPORT
     if not report.exists():
         return
-    before = parse_report(report.read_bytes(), str(report))
+    before = report_without_ranges(report)
     for name, side, store in (("source", before.source, source), ("target", before.target, target)):
         if side.identity != store.bulk.identity:
             raise ValidationError(

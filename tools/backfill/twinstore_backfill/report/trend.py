@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twinstore.errors import ValidationError
-from twinstore_backfill.report.model import ParityReport, TrendPoint, parse_report
+from twinstore_backfill.report.model import ParityReport, TrendPoint, report_without_ranges
 from twinstore_backfill.report.texts import shares_of
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ def trend_point(report: ParityReport) -> TrendPoint:
 
 
 def earlier_report(path: Path) -> ParityReport | None:
-    """Return the report that a file holds, ``None`` if it is not there or cannot be read."""
+    """Return the report that a file holds, without its ranges; ``None`` if it cannot be read."""
     try:
-        return parse_report(path.read_bytes(), str(path))
+        return report_without_ranges(path)
     except (OSError, ValidationError):
         # Of another format, or written by another program: the trend begins with this run.
         return None

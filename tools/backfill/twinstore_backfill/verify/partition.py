@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 ROWS_PER_DIGEST: Final = 250
 # Of one entity; this number is cut in a second or two, and takes little memory.
 MOST_RANGES: Final = 4000
-# Of one reader: about 20 MB. With more of them the owners of a range share a cell.
+# Of one reader: about 20 MB.
 MOST_CELLS: Final = 80_000
+# With more of them the owners of a range share a cell: both sides make, send and compare fewer.
+MOST_UNFOLDED: Final = 40_000
 # Of all readers of one side: unordered rows give each reader cells of every range.
 MOST_CELLS_READ: Final = 4 * MOST_CELLS
 # Whose digests are read together. More are read some at a time, for which both sides read along their keys.
@@ -60,7 +62,7 @@ class Partition:
     @property
     def is_folded(self) -> bool:
         """Whether the owners of a range share a cell."""
-        return (len(self.bounds) + 1) * self.owners > MOST_CELLS
+        return (len(self.bounds) + 1) * self.owners > MOST_UNFOLDED
 
     @property
     def cells(self) -> int:
