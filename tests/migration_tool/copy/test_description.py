@@ -12,8 +12,9 @@ import pytest
 from tests.migration_tool.copy.test_rules import job
 from tests.support.copies import AS_OF, MemoryPair, fill, memory_pair
 from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
+from twinstore_backfill.alike import digest_of
 from twinstore_backfill.copy import description
-from twinstore_backfill.copy.description import DIFFERENCES, digest_of, options_of
+from twinstore_backfill.copy.description import DIFFERENCES, options_of
 from twinstore_backfill.copy.options import DESCRIBED
 from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.rules.model import DropRule
