@@ -124,8 +124,8 @@ class Envelope(Frozen):
         ranges: how the ranges of keys were compared; ``null`` unless ``mode`` is ``full``.
         without_digests: by entity, why its rows were compared one by one, without digests.
         trend: the last 20 reports about the same that ``--out`` held before, the first one first.
-        continued: when the interrupted verification began that this one continues, so that rows were compared
-            from then on; ``null`` without ``--resume``.
+        continued: with ``--resume``, when the interrupted verification began: some rows were compared then;
+            otherwise ``null``.
     """
 
     generated_at: str

@@ -46,9 +46,8 @@ MARK: Final = b'{"mark":'
 SEAL: Final = b',"sha256":'
 AGAIN: Final = "The comparison itself wrote nothing; run the same command again."
 CONTINUE: Final = (
-    "The comparison itself wrote nothing. "
-    "`twinstore backfill verify --resume` with the same options continues "
-    "it if nothing is written to either side until then; otherwise run the same command again."
+    "The comparison itself wrote nothing. `twinstore backfill verify --resume` with the same options "
+    "continues it if nothing is written to either side until then; otherwise run the same command again."
 )
 Counts: TypeAlias = "Mapping[str, Mapping[str, RowCounts]]"
 
@@ -227,7 +226,7 @@ class KeptResults(AbstractContextManager["KeptResults"]):
             }
             self._path.touch(PRIVATE)
             self._file = self._stack.enter_context(self._path.open("wb"))
-            self._write([line_of(first)])
+            self._write(self._file, [line_of(first)])
             sync_directory(self._path.parent)
         return counted
 
@@ -248,25 +247,24 @@ class KeptResults(AbstractContextManager["KeptResults"]):
             return
         if isinstance(result, RangeResult):
             self._largest = max(self._largest, result.largest)
-            self._write(lines_of(result))
+            self._write(self._file, lines_of(result))
             return
         mark = [result.entity, result.tenant, result.upper, result.without, self._largest]
-        self._write([line_of({"mark": mark})[:-2]])
+        self._write(self._file, [line_of({"mark": mark})[:-2]])
         seal = sealed(self._digest.hexdigest())
         self._file.write(SEAL + seal)
         fsync(self._file)
         self._digest = sha256(seal)
         self.advice = CONTINUE
 
-    def _write(self, lines: Iterable[bytes]) -> None:
+    def _write(self, file: IO[bytes], lines: Iterable[bytes]) -> None:
         for line in lines:
             self._digest.update(line)
-            if self._file is not None:
-                self._file.write(line)
+            file.write(line)
 
     @override
     def __exit__(self, *_: object) -> None:
-        """Leave the file as it is: who has the report forgets it."""
+        """Close the file; it stays until there is a report."""
         self._stack.close()
 
 
