@@ -260,7 +260,7 @@ def test_what_is_removed_before_a_verification_is_continued_counts_as_expired(
     purged: Purged, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("twinstore_backfill.verify.plan.RANGES_AT_ONCE", 2)
-    given = {"as_of": None, "range_size": 3, "entities": ("runs",)}
+    given: dict[str, Any] = {"as_of": None, "range_size": 3, "entities": ("runs",)}
     interrupted(purged.pair, tmp_path, 1, **given)
     purged.purge()
     purged.clock.advance(timedelta(hours=1))

@@ -274,7 +274,7 @@ class Verification:
             }
             # With chosen tenants the lists over all tenants would compare rows that were not requested.
             list_tenants = chosen.tenants if options.tenants else (*chosen.tenants, None)
-            self._progress.start(DOCUMENTS, rows)
+            self._progress.start(DOCUMENTS, rows, self._kept.rows)
             plan.begin(entities, counted)
             if plan.largest is not None and not part:
                 background_lists.begin(plan.largest, sides.largest, list_tenants, tuple(options.entities))
@@ -351,7 +351,6 @@ class Verification:
     def _collect(self, findings: Mapping[str, EntityFindings], tasks: Iterator[AnyTask | None]) -> None:
         """Carry out the tasks, and keep what ranges and lists show."""
         for known in self._kept.results():
-            self._progress.advance(DOCUMENTS, known.shares.rows)
             self._add(findings[known.entity], known)
         for result in run_tasks(tasks, self._context, self._options.jobs, self._stop):
             if isinstance(result, ListResult):
@@ -360,6 +359,8 @@ class Verification:
                 continue
             self._kept.add(result)
             if isinstance(result, RangeResult):
+                # Of what digests prove the progress has heard while they were read.
+                self._progress.advance(DOCUMENTS, result.rows - result.shares.rows)
                 self._add(findings[result.entity], result)
         self._write_moves(findings)
         self._progress.finish(self._part)
@@ -379,9 +380,6 @@ class Verification:
         self._largest = max(self._largest, result.largest)
         self._shares.merge(result.shares)
         self._read += sum(part.seen[0] for part in result.tenants.values())
-        read = sum(part.source.count for part in result.tenants.values())
-        # Of what digests prove the progress has heard while they were read.
-        self._progress.advance(DOCUMENTS, read - result.shares.rows)
         self._progress.count(DOCUMENTS, result.outcomes())
 
     def _approved(self, findings: Mapping[str, EntityFindings]) -> frozenset[str]:

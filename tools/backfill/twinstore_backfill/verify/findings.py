@@ -291,6 +291,11 @@ class RangeResult:
     largest: int = 0
     shares: Shares = field(default_factory=Shares)
 
+    @property
+    def rows(self) -> int:
+        """How many rows of the source were compared."""
+        return sum(part.source.count for part in self.tenants.values())
+
     def outcomes(self) -> Counter[str]:
         """Return the outcomes of its rows, for the progress; each row has one."""
         found = total(part.counts for part in self.tenants.values())

@@ -88,6 +88,7 @@ class Earlier:
         described: what it compares.
         counted: the rows that both sides had when it began.
         mark: how far it came.
+        rows: how many rows of the source it compared.
         largest: the size of the largest document until there, in bytes.
         size: how many bytes of the file count.
         seal: how its mark ends.
@@ -99,6 +100,7 @@ class Earlier:
     described: Mapping[str, str]
     counted: Counts
     mark: Mark
+    rows: int
     largest: int
     size: int
     seal: bytes
@@ -154,15 +156,15 @@ def earlier_in(path: Path) -> Earlier:
         raise refusal(path, f"it cannot be read ({error.strerror})") from error
     if marked is None:
         raise refusal(path, "no part of it is finished")
-    (entity, tenant, upper, without, largest), size, seal = marked
+    (entity, tenant, upper, without, rows, largest), size, seal = marked
     mark = Mark(entity, tenant, key_of(upper), without)
     first = json.loads(header)
     begun, as_of = map(datetime.fromisoformat, (first["begun"], first["as_of"]))
     counted = {
-        name: {label: (source, target) for label, (source, target) in rows.items()}
-        for name, rows in first["counted"].items()
+        name: {label: (source, target) for label, (source, target) in tenants.items()}
+        for name, tenants in first["counted"].items()
     }
-    return Earlier(path, begun, as_of, first["described"], counted, mark, largest, size, seal)
+    return Earlier(path, begun, as_of, first["described"], counted, mark, rows, largest, size, seal)
 
 
 def sealed(digits: str) -> bytes:
@@ -175,6 +177,7 @@ class KeptResults(AbstractContextManager["KeptResults"]):
 
     Attributes:
         earlier: the one that it continues.
+        rows: how many rows of the source were compared.
         advice: what to do if it is interrupted.
     """
 
@@ -194,13 +197,14 @@ class KeptResults(AbstractContextManager["KeptResults"]):
         self._describe = describe
         self._stack = ExitStack()
         self._file: IO[bytes] | None = None
-        self._digest, self._largest = sha256(), 0
+        self._digest, self.rows, self._largest = sha256(), 0, 0
         self.earlier: Earlier | None = None
         self.advice = AGAIN
         if resume and self._path is not None:
             self.earlier = earlier = earlier_in(self._path)
             earlier.check(describe())
-            self._digest, self._largest, self.advice = sha256(earlier.seal), earlier.largest, CONTINUE
+            self._digest, self.rows, self._largest = sha256(earlier.seal), earlier.rows, earlier.largest
+            self.advice = CONTINUE
 
     def begin(self, context: VerifyContext, counted: Counts, *, is_long: bool) -> Counts:
         """Begin to keep results, of a long verification only; return the rows that were counted at first.
@@ -246,10 +250,11 @@ class KeptResults(AbstractContextManager["KeptResults"]):
         if self._file is None:
             return
         if isinstance(result, RangeResult):
+            self.rows += result.rows
             self._largest = max(self._largest, result.largest)
             self._write(self._file, lines_of(result))
             return
-        mark = [result.entity, result.tenant, result.upper, result.without, self._largest]
+        mark = [result.entity, result.tenant, result.upper, result.without, self.rows, self._largest]
         self._write(self._file, [line_of({"mark": mark})[:-2]])
         seal = sealed(self._digest.hexdigest())
         self._file.write(SEAL + seal)
