@@ -27,7 +27,7 @@ from tests.support.copies import (
 from tests.support.digests import give_digests, limit_digests
 from twinstore.catalog.keys import KeyRange
 from twinstore.config import load_settings
-from twinstore.errors import ValidationError
+from twinstore.errors import UnavailableError, ValidationError
 from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_audit_record, make_run
@@ -41,7 +41,7 @@ from twinstore_backfill.rules.model import DropRule, JobRules
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.findings import FindingKind, RangeResult, RowFinding, Shares, TenantResult
-from twinstore_backfill.verify.kept import FILE, KeptResults, Mark, lines_of, result_of
+from twinstore_backfill.verify.kept import CONTINUE, FILE, KeptResults, Mark, lines_of, result_of
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_backfill.verify.set_digest import Digest
 from twinstore_memory.bulk import MemoryBulk, MemoryView
@@ -255,6 +255,23 @@ def test_few_ranges_are_not_kept_and_end_what_is_kept_of_others(pair: MemoryPair
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
     compared(pair, tmp_path, range_size=100)
     assert not (tmp_path / FILE).exists()
+
+
+def test_after_a_failure_the_log_says_how_to_continue(
+    pair: MemoryPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    honest = KeptResults.add
+
+    def add(self: KeptResults, result: RangeResult | Mark) -> None:
+        honest(self, result)
+        if isinstance(result, Mark):
+            raise UnavailableError("the server is gone")
+
+    monkeypatch.setattr(KeptResults, "add", add)
+    options = VerifyOptions(range_size=4)
+    with pytest.raises(UnavailableError):
+        run_verify(pair.source, pair.target, options, RecordedProgress(), StopSwitch(), keep_in=tmp_path)
+    assert CONTINUE in caplog.messages
 
 
 TEXTS: Final = st.text(
