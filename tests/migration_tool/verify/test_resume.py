@@ -118,16 +118,20 @@ def shown(progress: RecordedProgress) -> list[tuple[object, ...]]:
     return [(part.part, part.total, part.done, part.outcomes) for part in progress.states()]
 
 
-@pytest.mark.parametrize("marks", [1, 2])
 @pytest.mark.parametrize(
-    ("options", "cells", "native"),
+    ("options", "cells", "native", "marks"),
     [
-        ({}, 80_000, True),
-        ({}, 6, True),
-        ({}, 80_000, False),
-        ({"tenants": ("umbrella", "acme"), "entities": ("runs", "audit")}, 80_000, True),
-        ({"ignored_fields": (IgnoredPath("runs", ("error",)),)}, 80_000, True),
-        ({"entities": ("runs",), "subset": Subset(key_from=("run-02",), key_to=("run-58",))}, 80_000, True),
+        ({}, 80_000, True, 1),
+        ({}, 6, True, 2),
+        ({}, 80_000, False, 2),
+        ({"tenants": ("umbrella", "acme"), "entities": ("runs", "audit")}, 80_000, True, 1),
+        ({"ignored_fields": (IgnoredPath("runs", ("error",)),)}, 80_000, True, 1),
+        (
+            {"entities": ("runs",), "subset": Subset(key_from=("run-02",), key_to=("run-58",))},
+            80_000,
+            True,
+            2,
+        ),
     ],
     ids=["by owner", "folded", "row by row", "tenants", "without a field", "a part"],
 )
@@ -190,64 +194,66 @@ def without_marks(path: Path) -> None:
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
 
 
-def untouched(_: object) -> None:
-    pass
+OTHERS: Final[tuple[tuple[dict[str, Any], str], ...]] = (
+    ({"range_size": 5}, "another --range-size"),
+    ({"entities": ("runs", "audit")}, "another --entity"),
+    ({"tenants": ("acme",)}, "another --tenant"),
+    ({"as_of": None}, "another --as-of"),
+    ({"ignored_fields": (IgnoredPath("runs", ("error",)),)}, "another --ignore-field"),
+    ({"subset": Subset(since=AS_OF)}, "another part of the rows"),
+    ({"rules": JobRules((DropRule(number=1, line=0, entity="runs", path=("old",)),))}, "other rules"),
+)
+FILES: Final = (
+    (damaged, "no part of it is finished"),
+    (without_marks, "no part of it is finished"),
+    (Path.unlink, "it cannot be read (No such file or directory)"),
+)
+# Of rows that no retention removes a part is decided.
+AUDITED: Final[dict[str, Any]] = {"entities": ("schedules", "audit"), "range_size": 2}
+
+
+def refusal(pair: MemoryPair, out: Path, **options: Any) -> str:  # noqa: ANN401  # the same
+    """Return why a verification is not continued."""
+    with pytest.raises(PreflightError) as caught:
+        compared(pair, out, resume=True, **{**AUDITED, **options})
+    _, _, reason = str(caught.value).partition(" cannot be continued: ")
+    return reason.removesuffix(". Run the same command without --resume.")
+
+
+@pytest.mark.native
+def test_another_verification_and_another_file_are_not_continued(pair: MemoryPair, tmp_path: Path) -> None:
+    interrupted(pair, tmp_path, 1, **AUDITED)
+    content = (tmp_path / FILE).read_bytes()
+    for options, says in OTHERS:
+        assert refusal(pair, tmp_path, **options) == f"it began with {says}"
+    assert (tmp_path / FILE).read_bytes() == content
+    for spoil, says in FILES:
+        (tmp_path / FILE).write_bytes(content)
+        spoil(tmp_path / FILE)
+        assert refusal(pair, tmp_path) == says
 
 
 @pytest.mark.parametrize(
-    ("options", "on_stores", "on_file", "says"),
+    ("write", "says"),
     [
-        ({"range_size": 5}, untouched, untouched, "it began with another --range-size"),
-        ({"entities": ("runs", "audit")}, untouched, untouched, "it began with another --entity"),
-        ({"tenants": ("acme",)}, untouched, untouched, "it began with another --tenant"),
-        ({"as_of": None}, untouched, untouched, "it began with another --as-of"),
-        (
-            {"ignored_fields": (IgnoredPath("runs", ("error",)),)},
-            untouched,
-            untouched,
-            "another --ignore-field",
-        ),
-        ({"subset": Subset(since=AS_OF)}, untouched, untouched, "it began with another part of the rows"),
-        (
-            {"rules": JobRules((DropRule(number=1, line=0, entity="runs", path=("legacy",)),))},
-            untouched,
-            untouched,
-            "it began with other rules",
-        ),
-        ({}, copy_again, untouched, "it began with another state of the copies in the target"),
-        ({}, add_one, untouched, "rows of audit were added or removed since"),
-        ({}, exchange, untouched, "keys of audit were added or removed since"),
-        ({}, untouched, damaged, "no part of it is finished"),
-        ({}, untouched, without_marks, "no part of it is finished"),
-        ({}, untouched, Path.unlink, "it cannot be read (No such file or directory)"),
+        (copy_again, "it began with another state of the copies in the target"),
+        (add_one, "rows of audit were added or removed since"),
+        (exchange, "keys of audit were added or removed since"),
     ],
 )
 @pytest.mark.native
-def test_what_is_another_verification_is_not_continued(  # noqa: PLR0917  # a table
-    pair: MemoryPair,
-    tmp_path: Path,
-    options: dict[str, Any],
-    on_stores: Callable[[MemoryPair], None],
-    on_file: Callable[[Path], None],
-    says: str,
+def test_what_is_seen_to_be_written_is_refused(
+    pair: MemoryPair, tmp_path: Path, write: Callable[[MemoryPair], None], says: str
 ) -> None:
-    # Of rows that no retention removes a part is decided.
-    given = {"entities": ("schedules", "audit"), "range_size": 2}
-    interrupted(pair, tmp_path, 1, **given)
-    on_stores(pair)
-    on_file(tmp_path / FILE)
-    with pytest.raises(PreflightError) as caught:
-        compared(pair, tmp_path, resume=True, **{**given, **options})
-    assert says in str(caught.value)
-    assert str(caught.value).endswith("Run the same command without --resume.")
+    interrupted(pair, tmp_path, 1, **AUDITED)
+    write(pair)
+    assert refusal(pair, tmp_path) == says
 
 
-@pytest.mark.parametrize("options", [{"mode": "sample"}, {"mode": "full"}])
-def test_only_a_whole_comparison_with_a_directory_is_continued(
-    pair: MemoryPair, options: dict[str, Any]
-) -> None:
-    with pytest.raises(ValidationError, match="--resume continues"):
-        compared(pair, None, resume=True, **options)
+def test_only_a_whole_comparison_with_a_directory_is_continued(pair: MemoryPair) -> None:
+    for mode in ("sample", "full"):
+        with pytest.raises(ValidationError, match="--resume continues"):
+            compared(pair, None, resume=True, mode=mode)
 
 
 def test_few_ranges_are_not_kept_and_end_what_is_kept_of_others(pair: MemoryPair, tmp_path: Path) -> None:
