@@ -91,7 +91,7 @@ from twinstore_backfill.verify.checks import (
 )
 from twinstore_backfill.verify.context import Task, VerifyContext
 from twinstore_backfill.verify.findings import RangeResult, Shares
-from twinstore_backfill.verify.kept import CONTINUE, KeptResults, Mark, description
+from twinstore_backfill.verify.kept import CONTINUE, FILE, KeptResults, Mark, description, earlier_in
 from twinstore_backfill.verify.lists import (
     LARGEST_PAGE,
     LISTS,
@@ -173,12 +173,14 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     state = inspect_source(changed)
     as_of, since = resolve_as_of(source.bulk, options.as_of), source.bulk.now()
     preflight(target.storage.check_ready)
-    if options.resume and keep_in is None:
-        raise ValidationError("--resume continues what the directory of --out keeps; name it with --out.")
-    describe = partial(description, options, source, target, entities)
-    kept = KeptResults(keep_in if mode(options) == "full" else None, describe, resume=options.resume)
-    if kept.earlier is not None:
-        as_of, since = kept.earlier.as_of, kept.earlier.begun
+    keep = keep_in / FILE if keep_in is not None and mode(options) == "full" else None
+    describe, earlier = partial(description, options, source, target, entities), None
+    if options.resume:
+        if keep is None:
+            raise ValidationError("--resume continues what the directory of --out keeps; name it with --out.")
+        earlier = earlier_in(keep, describe())
+        as_of, since = earlier.as_of, earlier.begun
+    kept = KeptResults(keep, describe, earlier)
     if not any(moves_tenants(options.rules, entity) for entity in entities):
         require_tenants((source, target), options.tenants)
     ages = ServerTtls(state.server_ttls, server_ttls(target))
@@ -350,7 +352,7 @@ class Verification:
 
     def _collect(self, findings: Mapping[str, EntityFindings], tasks: Iterator[AnyTask | None]) -> None:
         """Carry out the tasks, and keep what ranges and lists show."""
-        for known in self._kept.results():
+        for known in self._kept.earlier.results() if self._kept.earlier else ():
             self._add(findings[known.entity], known)
         for result in run_tasks(tasks, self._context, self._options.jobs, self._stop):
             if isinstance(result, ListResult):

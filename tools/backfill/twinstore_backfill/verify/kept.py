@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
@@ -54,18 +54,22 @@ Counts: TypeAlias = "Mapping[str, Mapping[str, RowCounts]]"
 
 @dataclass(frozen=True, slots=True)
 class Mark(Task["Mark"]):
-    """A place among the tasks, before which everything is decided when it is its turn.
+    """A place among the tasks; when its turn comes, everything before it is decided.
 
     Attributes:
         entity, tenant: whose rows were compared last.
         upper: the key before which they were; ``None``: all of them.
         without: why no digests were used, by entity.
+        rows: how many rows of the source were compared.
+        largest: the size of the largest document in bytes.
     """
 
     entity: str
     tenant: str | None
     upper: Key | None
     without: Mapping[str, str]
+    rows: int = 0
+    largest: int = 0
 
     @property
     @override
@@ -82,47 +86,39 @@ class Earlier:
     """The decided part of a verification that was interrupted.
 
     Attributes:
-        path: its file.
+        path: its file, of which ``size`` bytes count.
         begun: when it began, by the clock of the source.
         as_of: the instant that retention is judged by.
-        described: what it compares.
         counted: the rows that both sides had when it began.
         mark: how far it came.
-        rows: how many rows of the source it compared.
-        largest: the size of the largest document until there, in bytes.
-        size: how many bytes of the file count.
         seal: how its mark ends.
     """
 
     path: Path
+    size: int
     begun: datetime
     as_of: datetime
-    described: Mapping[str, str]
     counted: Counts
     mark: Mark
-    rows: int
-    largest: int
-    size: int
     seal: bytes
 
-    def refusal(self, reason: str) -> PreflightError:
-        """Return the error of one that cannot be continued."""
-        return refusal(self.path, reason)
-
-    def check(self, described: Mapping[str, str]) -> None:
-        """Refuse to continue it as another one."""
-        for name, value in described.items():
-            if self.described.get(name) != value:
-                raise self.refusal(f"it began with {name}")
-
-    def check_counts(self, context: VerifyContext, counted: Counts) -> None:
-        """Refuse to continue it after a change of rows; retention may remove some at any time."""
+    def check(self, context: VerifyContext, counted: Counts) -> None:
+        """Refuse to continue it if rows were added or removed; retention may remove some at any time."""
         for name, tenants in counted.items():
             before, falls = self.counted[name], context.removals(context.entity(name)).possible
             for label in tenants.keys() | before.keys():
                 pairs = zip(before.get(label, (0, 0)), tenants.get(label, (0, 0)), strict=True)
                 if any(now > then or (now < then and not falls) for then, now in pairs):
-                    raise self.refusal(f"rows of {name} were added or removed since")
+                    raise refusal(self.path, f"rows of {name} were added or removed since")
+
+    def results(self) -> Iterator[RangeResult]:
+        """Yield what is decided."""
+        with self.path.open("rb") as file:
+            file.readline()
+            while file.tell() < self.size:
+                line = file.readline()
+                if not line.startswith(MARK):
+                    yield result_of(line, file)
 
 
 def refusal(path: Path, reason: str) -> PreflightError:
@@ -132,14 +128,14 @@ def refusal(path: Path, reason: str) -> PreflightError:
     )
 
 
-def earlier_in(path: Path) -> Earlier:
+def earlier_in(path: Path, described: Mapping[str, str]) -> Earlier:
     """Return what a file keeps up to its last mark.
 
     Raises:
-        PreflightError: there is no such file, or it has no mark.
+        PreflightError: there is no such file, it has no mark, or it is of another verification.
     """
     size, digest = 0, sha256()
-    marked: tuple[Any, int, bytes] | None = None
+    marked: tuple[Mark, int, bytes] | None = None
     try:
         with path.open("rb") as file:
             header = file.readline()
@@ -151,20 +147,24 @@ def earlier_in(path: Path) -> Earlier:
                 if seal:
                     if seal != sealed(digest.hexdigest()):
                         break
-                    marked, digest = (json.loads(line)["mark"], size, seal), sha256(seal)
+                    entity, tenant, upper, without, *numbers = json.loads(line)["mark"]
+                    mark = Mark(entity, tenant, key_of(upper), dict(without), *numbers)
+                    marked, digest = (mark, size, seal), sha256(seal)
     except OSError as error:
         raise refusal(path, f"it cannot be read ({error.strerror})") from error
     if marked is None:
         raise refusal(path, "no part of it is finished")
-    (entity, tenant, upper, without, rows, largest), size, seal = marked
-    mark = Mark(entity, tenant, key_of(upper), without)
+    mark, size, seal = marked
     first = json.loads(header)
+    for name, value in described.items():
+        if first["described"].get(name) != value:
+            raise refusal(path, f"it began with {name}")
     begun, as_of = map(datetime.fromisoformat, (first["begun"], first["as_of"]))
     counted = {
-        name: {label: (source, target) for label, (source, target) in tenants.items()}
-        for name, tenants in first["counted"].items()
+        name: {label: (source, target) for label, (source, target) in rows.items()}
+        for name, rows in first["counted"].items()
     }
-    return Earlier(path, begun, as_of, first["described"], counted, mark, rows, largest, size, seal)
+    return Earlier(path, size, begun, as_of, counted, mark, seal)
 
 
 def sealed(digits: str) -> bytes:
@@ -173,7 +173,7 @@ def sealed(digits: str) -> bytes:
 
 
 class KeptResults(AbstractContextManager["KeptResults"]):
-    """Keeps what a verification of many ranges decides, and has what the one decided that it continues.
+    """Keeps what a verification decides.
 
     Attributes:
         earlier: the one that it continues.
@@ -183,28 +183,17 @@ class KeptResults(AbstractContextManager["KeptResults"]):
 
     def __init__(
         self,
-        directory: Path | None = None,
+        path: Path | None = None,
         describe: Callable[[], Mapping[str, str]] = dict,
-        *,
-        resume: bool = False,
+        earlier: Earlier | None = None,
     ) -> None:
-        """Take where to keep them (``None``: nowhere), and what is compared.
-
-        Raises:
-            PreflightError: there is nothing to continue, or it compares something else.
-        """
-        self._path = None if directory is None else directory / FILE
-        self._describe = describe
+        """Take the file (``None``: nothing is kept), what is compared, and what it has already."""
+        self._path, self._describe, self.earlier = path, describe, earlier
         self._stack = ExitStack()
         self._file: IO[bytes] | None = None
-        self._digest, self.rows, self._largest = sha256(), 0, 0
-        self.earlier: Earlier | None = None
-        self.advice = AGAIN
-        if resume and self._path is not None:
-            self.earlier = earlier = earlier_in(self._path)
-            earlier.check(describe())
-            self._digest, self.rows, self._largest = sha256(earlier.seal), earlier.rows, earlier.largest
-            self.advice = CONTINUE
+        self.rows, self._largest = (earlier.mark.rows, earlier.mark.largest) if earlier else (0, 0)
+        self._digest = sha256(earlier.seal if earlier else b"")
+        self.advice = CONTINUE if earlier else AGAIN
 
     def begin(self, context: VerifyContext, counted: Counts, *, is_long: bool) -> Counts:
         """Begin to keep results, of a long verification only; return the rows that were counted at first.
@@ -215,35 +204,22 @@ class KeptResults(AbstractContextManager["KeptResults"]):
         if self._path is None:
             return counted
         if self.earlier is not None:
-            self.earlier.check_counts(context, counted)
+            self.earlier.check(context, counted)
             self._file = self._stack.enter_context(self._path.open("r+b"))
             self._file.truncate(self.earlier.size)
             self._file.seek(self.earlier.size)
             return self.earlier.counted
         self._path.unlink(missing_ok=True)
         if is_long:
-            first = {
+            begun = {
                 "begun": (context.since or context.as_of).isoformat(),
                 "as_of": context.as_of.isoformat(),
-                "described": self._describe(),
-                "counted": counted,
             }
             self._path.touch(PRIVATE)
             self._file = self._stack.enter_context(self._path.open("wb"))
-            self._write(self._file, [line_of(first)])
+            self._write(self._file, [line_of({**begun, "described": self._describe(), "counted": counted})])
             sync_directory(self._path.parent)
         return counted
-
-    def results(self) -> Iterator[RangeResult]:
-        """Yield what is decided already."""
-        if self.earlier is None:
-            return
-        with self.earlier.path.open("rb") as file:
-            file.readline()
-            while file.tell() < self.earlier.size:
-                line = file.readline()
-                if not line.startswith(MARK):
-                    yield result_of(line, file)
 
     def add(self, result: RangeResult | Mark) -> None:
         """Keep the result that follows; at a mark for good."""
@@ -254,13 +230,12 @@ class KeptResults(AbstractContextManager["KeptResults"]):
             self._largest = max(self._largest, result.largest)
             self._write(self._file, lines_of(result))
             return
-        mark = [result.entity, result.tenant, result.upper, result.without, self.rows, self._largest]
-        self._write(self._file, [line_of({"mark": mark})[:-2]])
+        mark = replace(result, rows=self.rows, largest=self._largest)
+        self._write(self._file, [line_of({"mark": plain(mark)})[:-2]])
         seal = sealed(self._digest.hexdigest())
         self._file.write(SEAL + seal)
         fsync(self._file)
-        self._digest = sha256(seal)
-        self.advice = CONTINUE
+        self._digest, self.advice = sha256(seal), CONTINUE
 
     def _write(self, file: IO[bytes], lines: Iterable[bytes]) -> None:
         for line in lines:
@@ -271,11 +246,6 @@ class KeptResults(AbstractContextManager["KeptResults"]):
     def __exit__(self, *_: object) -> None:
         """Close the file; it stays until there is a report."""
         self._stack.close()
-
-
-def forget(directory: Path) -> None:
-    """Remove what is kept of a verification whose report is written."""
-    (directory / FILE).unlink(missing_ok=True)
 
 
 def description(
@@ -303,60 +273,41 @@ def description(
     return {name: sha256(repr(value).encode()).hexdigest() for name, value in said.items()}
 
 
-# A result as lines. In ASCII, which holds every key.
+# A result as lines of JSON in ASCII, which hold every key.
 
 
 def lines_of(result: RangeResult) -> Iterator[bytes]:
     """Yield a result as lines: its totals, then its findings."""
-    yield line_of(
-        {
-            "entity": result.entity,
-            "tenant": result.tenant,
-            "within": astuple(result.within),
-            "source": astuple(result.source),
-            "target": astuple(result.target),
-            "proved": [(*astuple(within), *astuple(digest)) for within, digest in result.proved],
-            "is_range": result.is_range,
-            "tenants": {label: _parts(part) for label, part in result.tenants.items()},
-            "largest": result.largest,
-            "shares": astuple(result.shares),
-            "findings": len(result.findings.lines),
-        }
-    )
+    yield line_of([len(result.findings.lines), *plain(result)])
     yield from result.findings.lines
 
 
 def result_of(line: bytes, findings: Iterable[bytes]) -> RangeResult:
     """Return the result of its first line, and of what follows it."""
-    said = json.loads(line)
-    result = RangeResult(
-        entity=said["entity"],
-        tenant=said["tenant"],
-        within=KeyRange(*map(key_of, said["within"])),
-        source=Digest(*said["source"]),
-        target=Digest(*said["target"]),
-        proved=[
-            (KeyRange(key_of(lower), key_of(upper)), Digest(*digest))
-            for lower, upper, *digest in said["proved"]
-        ],
-        is_range=said["is_range"],
-        largest=said["largest"],
-        shares=Shares(*said["shares"]),
+    count, entity, tenant, within, source, target, proved, is_range, tenants, largest, shares = json.loads(
+        line
     )
-    for label, (source, target, *counters) in said["tenants"].items():
-        counts, equivalences, rules, accepted = (Counter(dict(pairs)) for pairs in counters)
-        result.tenants[label] = TenantResult(
-            Digest(*source), Digest(*target), counts, equivalences, rules, accepted
-        )
-    for finding in islice(findings, said["findings"]):
-        result.findings.add(result.entity, RowFinding.of_line(finding))
+    result = RangeResult(
+        entity, tenant, range_of(within), Digest(*source), Digest(*target), is_range=is_range
+    )
+    result.proved = [(range_of(part), Digest(*digest)) for part, digest in proved]
+    result.largest, result.shares = largest, Shares(*shares)
+    for label, (of_source, of_target, *counters) in tenants:
+        counts = (Counter(dict(pairs)) for pairs in counters)
+        result.tenants[label] = TenantResult(Digest(*of_source), Digest(*of_target), *counts)
+    for finding in islice(findings, count):
+        result.findings.add(entity, RowFinding.of_line(finding))
     return result
 
 
-def _parts(part: TenantResult) -> list[Any]:
-    # As pairs: the names of a JSON object are texts, and rules have numbers.
-    counters = (part.counts, part.equivalences, part.rules, part.accepted)
-    return [astuple(part.source), astuple(part.target), *([*found.items()] for found in counters)]
+def plain(value: Any) -> Any:  # noqa: ANN401  # JSON
+    """Return a part of a result for JSON: the fields of an object in order, and a mapping as pairs."""
+    if is_dataclass(value):
+        return [plain(getattr(value, item.name)) for item in fields(value) if item.name != "findings"]
+    if isinstance(value, dict):
+        # Names of a JSON object are texts, and rules have numbers.
+        return [(name, plain(item)) for name, item in value.items()]
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def key_of(parts: list[str | int] | None) -> Key | None:
@@ -364,6 +315,16 @@ def key_of(parts: list[str | int] | None) -> Key | None:
     return None if parts is None else tuple(parts)
 
 
+def range_of(ends: list[Any]) -> KeyRange:
+    """Return a range of its JSON."""
+    return KeyRange(*map(key_of, ends))
+
+
 def line_of(value: object) -> bytes:
     """Return a value as a line of JSON."""
     return f"{json.dumps(value, separators=(',', ':'))}\n".encode()
+
+
+def forget(directory: Path) -> None:
+    """Remove what is kept of a verification whose report is written."""
+    (directory / FILE).unlink(missing_ok=True)

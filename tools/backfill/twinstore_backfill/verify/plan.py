@@ -22,7 +22,7 @@ from twinstore.fast.library import fast_path
 from twinstore_backfill.subset import intersection
 from twinstore_backfill.verify.digest_ranges import DigestReader, Proof, no_digests_reason
 from twinstore_backfill.verify.findings import RangeResult
-from twinstore_backfill.verify.kept import Mark
+from twinstore_backfill.verify.kept import Mark, refusal
 from twinstore_backfill.verify.partition import (
     RANGES_AT_ONCE,
     EarlyCuts,
@@ -147,7 +147,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
             self._stop.check()
             yield from self._plan(entity, tenant, digested=entity.name in self._digested)
         if self._reader is not None:
-            self._reader.largest.add(0 if self._earlier is None else self._earlier.largest)
+            self._reader.largest.add(0 if self._earlier is None else self._earlier.mark.largest)
 
     def _undecided(self, entities: Sequence[Entity]) -> Iterator[tuple[Entity, str | None]]:
         """Yield whose rows are not all decided."""
@@ -260,7 +260,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
             left = intersection(within, KeyRange(earlier.mark.upper))
             # Where retention has removed rows, ranges end elsewhere.
             if left not in {None, within} and not self._context.removals(entity).possible:
-                raise earlier.refusal(f"keys of {entity.name} were added or removed since")
+                raise refusal(earlier.path, f"keys of {entity.name} were added or removed since")
             if left is not None:
                 yield left
 
