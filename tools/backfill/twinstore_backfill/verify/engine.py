@@ -353,6 +353,7 @@ class Verification:
     def _collect(self, findings: Mapping[str, EntityFindings], tasks: Iterator[AnyTask | None]) -> None:
         """Carry out the tasks, and keep what ranges and lists show."""
         for known in self._kept.earlier.results() if self._kept.earlier else ():
+            self._stop.check()
             self._add(findings[known.entity], known)
         for result in run_tasks(tasks, self._context, self._options.jobs, self._stop):
             if isinstance(result, ListResult):

@@ -211,13 +211,16 @@ class KeptResults(AbstractContextManager["KeptResults"]):
             return self.earlier.counted
         self._path.unlink(missing_ok=True)
         if is_long:
-            begun = {
-                "begun": (context.since or context.as_of).isoformat(),
+            since = context.since or context.as_of
+            first = {
+                "begun": since.isoformat(),
                 "as_of": context.as_of.isoformat(),
+                "described": self._describe(),
+                "counted": counted,
             }
             self._path.touch(PRIVATE)
             self._file = self._stack.enter_context(self._path.open("wb"))
-            self._write(self._file, [line_of({**begun, "described": self._describe(), "counted": counted})])
+            self._write(self._file, [line_of(first)])
             sync_directory(self._path.parent)
         return counted
 
@@ -266,11 +269,17 @@ def description(
         "other rules": [(rule.number, rule.reason, rule.document()) for rule in options.rules],
         "another description of an entity": digest_of(entities),
         "another retention of the target": [age_limit(entity, target.options) for entity in entities],
-        "another state of the copies in the target": sorted(
-            (job.id, job.generation, job.state.value) for job in copies_into(target)
-        ),
+        "another state of the copies in the target": _copies(target),
     }
     return {name: sha256(repr(value).encode()).hexdigest() for name, value in said.items()}
+
+
+def _copies(target: Store) -> list[tuple[str, int, str]]:
+    try:
+        return sorted((job.id, job.generation, job.state.value) for job in copies_into(target))
+    # Its ledger is of an earlier release, which matters only where rows are missing.
+    except PreflightError:
+        return []
 
 
 # A result as lines of JSON in ASCII, which hold every key.
@@ -284,12 +293,9 @@ def lines_of(result: RangeResult) -> Iterator[bytes]:
 
 def result_of(line: bytes, findings: Iterable[bytes]) -> RangeResult:
     """Return the result of its first line, and of what follows it."""
-    count, entity, tenant, within, source, target, proved, is_range, tenants, largest, shares = json.loads(
-        line
-    )
-    result = RangeResult(
-        entity, tenant, range_of(within), Digest(*source), Digest(*target), is_range=is_range
-    )
+    count, entity, tenant, within, *digests, proved, is_range, tenants, largest, shares = json.loads(line)
+    result = RangeResult(entity, tenant, range_of(within), is_range=is_range)
+    result.source, result.target = (Digest(*digest) for digest in digests)
     result.proved = [(range_of(part), Digest(*digest)) for part, digest in proved]
     result.largest, result.shares = largest, Shares(*shares)
     for label, (of_source, of_target, *counters) in tenants:

@@ -238,11 +238,12 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         source, context = self._context.source, self._context
         if entity.name in source.changes.keys and entity.name in context.slow:
             # Without an index of this field each range would read and sort the whole collection again.
-            return self._options.subset.ranges(entity, iter([KeyRange()]))
-        owner = None if context.moves_tenants(entity) else tenant
-        found = source.bulk.cut(entity, self._options.range_size, tenant_id=owner)
-        ranges = self._options.subset.ranges(entity, iter(ranges_after(source.changes, entity, found)))
-        return self._after_mark(entity, tenant, ranges)
+            ranges: Iterable[KeyRange] = [KeyRange()]
+        else:
+            owner = None if context.moves_tenants(entity) else tenant
+            found = source.bulk.cut(entity, self._options.range_size, tenant_id=owner)
+            ranges = ranges_after(source.changes, entity, found)
+        return self._after_mark(entity, tenant, self._options.subset.ranges(entity, iter(ranges)))
 
     def _after_mark(
         self, entity: Entity, tenant: str | None, ranges: Iterator[KeyRange]
@@ -250,7 +251,7 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         """Yield the ranges that are not decided.
 
         Raises:
-            PreflightError: the rows of those that are have been written since.
+            PreflightError: rows of the others were written since.
         """
         earlier = self._earlier
         if earlier is None or (entity.name, tenant) != (earlier.mark.entity, earlier.mark.tenant):
