@@ -266,6 +266,7 @@ def test_what_is_removed_before_a_verification_is_continued_counts_as_expired(
     purged.clock.advance(timedelta(hours=1))
     report, *_ = compared(purged.pair, tmp_path, resume=True, **given)
     assert (report.verdict, report.reasons) == ("PARTIAL", ())
+    assert report.envelope.as_of == report.envelope.continued
     counts = runs_in(report).counts
     assert (counts.equal, counts.expired_target) == (6 + len(KEPT), len(DUE) - 6)
 

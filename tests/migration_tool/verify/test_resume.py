@@ -41,7 +41,7 @@ from twinstore_backfill.rules.model import DropRule, JobRules
 from twinstore_backfill.subset import Subset
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.findings import FindingKind, RangeResult, RowFinding, Shares, TenantResult
-from twinstore_backfill.verify.kept import CONTINUE, FILE, KeptResults, Mark, lines_of, result_of
+from twinstore_backfill.verify.kept import CONTINUE, FILE, KeptResults, Mark, earlier_in, lines_of, result_of
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_backfill.verify.set_digest import Digest
 from twinstore_memory.bulk import MemoryBulk, MemoryView
@@ -123,6 +123,7 @@ def shown(progress: RecordedProgress) -> list[tuple[object, ...]]:
     [
         ({}, 80_000, True, 1),
         ({}, 6, True, 2),
+        ({}, 1, True, 2),
         ({}, 80_000, False, 2),
         ({"tenants": ("umbrella", "acme"), "entities": ("runs", "audit")}, 80_000, True, 1),
         ({"ignored_fields": (IgnoredPath("runs", ("error",)),)}, 80_000, True, 1),
@@ -133,7 +134,7 @@ def shown(progress: RecordedProgress) -> list[tuple[object, ...]]:
             2,
         ),
     ],
-    ids=["by owner", "folded", "row by row", "tenants", "without a field", "a part"],
+    ids=["by owner", "folded", "too many owners", "row by row", "tenants", "without a field", "a part"],
 )
 @pytest.mark.native
 def test_a_continued_verification_reports_what_one_in_one_go_does(  # noqa: PLR0917  # a table
@@ -154,8 +155,9 @@ def test_a_continued_verification_reports_what_one_in_one_go_does(  # noqa: PLR0
     assert "`twinstore backfill verify --resume` with the same options" in message
     with (tmp_path / FILE).open("ab") as file:
         file.write(b'{"entity":"runs","tenant":nu')
-    # And again, a mark later.
+    first = earlier_in(tmp_path / FILE, {}).mark.rows
     interrupted(pair, tmp_path, 1, resume=True, **options)
+    assert earlier_in(tmp_path / FILE, {}).mark.rows > first > 0
     done, rest, second = compared(pair, tmp_path, resume=True, **options)
     assert rest == lines
     assert done.envelope.continued is not None

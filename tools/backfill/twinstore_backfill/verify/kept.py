@@ -206,7 +206,7 @@ class KeptResults(AbstractContextManager["KeptResults"]):
         if self.earlier is not None:
             self.earlier.check(context, counted)
             self._file = self._stack.enter_context(self._path.open("r+b"))
-            self._file.truncate(self.earlier.size)
+            # What follows there, if this run writes less, has no seal that fits.
             self._file.seek(self.earlier.size)
             return self.earlier.counted
         self._path.unlink(missing_ok=True)
