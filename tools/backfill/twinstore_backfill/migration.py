@@ -299,7 +299,7 @@ class Migration:
     ) -> ParityReport:
         from twinstore_backfill.report.trend import earlier_report, with_trend
         from twinstore_backfill.report.writing import REPORT_FILES, report_directory, write_reports
-        from twinstore_backfill.verify.kept import forget
+        from twinstore_backfill.verify.kept import FILE
 
         options = self._with_switch(options)
         if earlier is None and out is not None:
@@ -314,7 +314,7 @@ class Migration:
             if out is not None:
                 write_reports(report, out)
                 if differences is None:
-                    forget(out)
+                    (out / FILE).unlink(missing_ok=True)
         return report
 
     def _start_clean(self, options: VerifyOptions, stop: StopSwitch) -> ParityReport:

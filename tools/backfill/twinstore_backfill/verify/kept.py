@@ -329,8 +329,3 @@ def range_of(ends: list[Any]) -> KeyRange:
 def line_of(value: object) -> bytes:
     """Return a value as a line of JSON."""
     return f"{json.dumps(value, separators=(',', ':'))}\n".encode()
-
-
-def forget(directory: Path) -> None:
-    """Remove what is kept of a verification whose report is written."""
-    (directory / FILE).unlink(missing_ok=True)
