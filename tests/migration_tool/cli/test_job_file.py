@@ -107,6 +107,7 @@ def test_a_command_of_a_group_takes_its_options_from_the_file_too(
         ("[nothing]\njobs = 2\n", "unknown command [nothing]"),
         ("execute = true\n", "give --execute on the command line"),
         ("[copy]\ndelete-extra = true\n", "give --delete-extra on the command line"),
+        ("[verify]\nresume = true\n", "give --resume on the command line"),
         ('jobs = "many"\n', "'--jobs'"),
         ("jobs = true\n", "jobs takes a value, not true"),
         ("jobs = \n", "is not valid TOML"),

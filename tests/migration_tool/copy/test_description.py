@@ -15,8 +15,9 @@ from twinstore.ledger import JobState
 from twinstore.ledger.catalog import JOBS
 from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
+from twinstore_backfill.alike import digest_of
 from twinstore_backfill.copy import description
-from twinstore_backfill.copy.description import DIFFERENCES, digest_of, options_of
+from twinstore_backfill.copy.description import DIFFERENCES, options_of
 from twinstore_backfill.copy.options import DESCRIBED
 from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.rules.model import DropRule

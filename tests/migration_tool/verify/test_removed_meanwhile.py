@@ -18,6 +18,7 @@ from pymongo.read_concern import ReadConcern
 from typing_extensions import override
 
 import twinstore_embedded
+from tests.migration_tool.verify.test_resume import compared, interrupted
 from tests.support.copies import memory_pair, open_store
 from twinstore.bulk.rows import ScanRow
 from twinstore.catalog.tenancy import Tenant
@@ -253,6 +254,21 @@ def test_what_a_purge_removes_meanwhile_counts_as_expired(purged: Purged) -> Non
     purged.clock.advance(timedelta(hours=1))
     late = purged.verify(SilentProgress(), as_of=due_at() - timedelta(1))
     assert runs_in(late).counts.extra == len(DUE)
+
+
+def test_what_is_removed_before_a_verification_is_continued_counts_as_expired(
+    purged: Purged, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("twinstore_backfill.verify.plan.RANGES_AT_ONCE", 2)
+    given: dict[str, Any] = {"as_of": None, "range_size": 3, "entities": ("runs",)}
+    interrupted(purged.pair, tmp_path, 1, **given)
+    purged.purge()
+    purged.clock.advance(timedelta(hours=1))
+    report, *_ = compared(purged.pair, tmp_path, resume=True, **given)
+    assert (report.verdict, report.reasons) == ("PARTIAL", ())
+    assert report.envelope.as_of == report.envelope.continued
+    counts = runs_in(report).counts
+    assert (counts.equal, counts.expired_target) == (6 + len(KEPT), len(DUE) - 6)
 
 
 def test_a_sample_is_not_misled_either(purged: Purged) -> None:

@@ -149,7 +149,8 @@ class Migration:
 
         Args:
             options: what is compared and how.
-            out: the directory for the report in every format, and for the findings.
+            out: the directory for the report in every format, for the findings and, until then, for what
+                ``options.resume`` needs.
             differences: the directory of an earlier verification, of which only the findings are compared
                 again; that proves nothing about other rows.
             earlier: the report with which the trend goes on; by default the one in ``out``.
@@ -298,6 +299,7 @@ class Migration:
     ) -> ParityReport:
         from twinstore_backfill.report.trend import earlier_report, with_trend
         from twinstore_backfill.report.writing import REPORT_FILES, report_directory, write_reports
+        from twinstore_backfill.verify.kept import FILE
 
         options = self._with_switch(options)
         if earlier is None and out is not None:
@@ -311,6 +313,8 @@ class Migration:
                 report = with_trend(report, earlier)
             if out is not None:
                 write_reports(report, out)
+                if differences is None:
+                    (out / FILE).unlink(missing_ok=True)
         return report
 
     def _start_clean(self, options: VerifyOptions, stop: StopSwitch) -> ParityReport:
@@ -337,7 +341,8 @@ class Migration:
                 # Read before the reports of this run take its place.
                 options = replace(options, only=stack.enter_context(reported_rows(differences, left, right)))
             write = stack.enter_context(reports_in(out))
-            return run_verify(left, right, options, progress, stop, write)
+            keep_in = out if differences is None else None
+            return run_verify(left, right, options, progress, stop, write, keep_in)
 
     def _repair(
         self,

@@ -31,7 +31,7 @@ ADVANCED_OPTIONS: Final = """
 --source-config --target-config --key-from --key-to --since --until --as-of --seed --sample-size --range-size
 --max-conflicts --max-quarantine --delete-extra --start-clean --reason --approved-by --require-cutover-ready
 --require-no-exceptions --groups --benchmark --max-ratio --ignore-unknown --ignore-field --title --on-finish
---progress --metrics-port --thorough --accept-rows
+--progress --metrics-port --thorough --accept-rows --resume
 """
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 from twinstore.errors import ConfigurationError
 from twinstore_backfill.rules.job_file import JobFile, Table
 
-# They change a store, so they are said where the command is given.
-ONLY_ON_THE_COMMAND_LINE: Final = frozenset({"execute", "delete-extra"})
+# They change a store, or rest on what only the caller knows, so they are given with the command.
+ONLY_ON_THE_COMMAND_LINE: Final = frozenset({"execute", "delete-extra", "resume"})
 EXCHANGED: Final = {
     "from": "to",
     "to": "from",
@@ -76,7 +76,7 @@ def _exchanged(job: JobFile, command: str) -> Table:
 def _check(job: JobFile, option: str, known: Collection[str]) -> None:
     if option in ONLY_ON_THE_COMMAND_LINE:
         raise ConfigurationError(
-            f"The job file {job.name}: give --{option} on the command line; it changes data."
+            f"The job file {job.name}: give --{option} on the command line, where it is decided each time."
         )
     if option not in known:
         raise _unknown(job, option, "option", known)

@@ -51,7 +51,14 @@ StartClean = Annotated[
     ),
 ]
 
-
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue the interrupted verification that --out keeps. Only if nothing was written to either "
+        "side since.",
+    ),
+]
 GroupsFile = Annotated[
     Path | None,
     typer.Option(
@@ -87,6 +94,7 @@ def verify(
         Path | None,
         typer.Option("--out", help="Directory for the reports."),
     ] = None,
+    resume: Resume = False,
     start_clean: StartClean = False,
     reason: Annotated[str | None, typer.Option("--reason", help="Why a clean start is acceptable.")] = None,
     approved_by: Annotated[str | None, typer.Option("--approved-by", help="Who decided it.")] = None,
@@ -135,6 +143,7 @@ def verify(
             groups=read_groups(groups, migration.module) if groups is not None else {},
             ignored_fields=ignored.fields(sides.context),
             subset=rows.subset,
+            resume=resume,
         )
         with shown.progress("verify") as progress:
             run = migration.verify(options, out=out, earlier=earlier, cancel=stop, progress=progress)

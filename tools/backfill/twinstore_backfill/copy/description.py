@@ -6,13 +6,11 @@ It refuses to copy where anything differs that decides what is written.
 from __future__ import annotations
 
 import json
-import re
 from datetime import timedelta
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.models import json_text
-from twinstore.runtime.version import __version__
+from twinstore_backfill.alike import RELEASE, digest_of
 from twinstore_backfill.copy.options import DESCRIBED, CopyOptions, applied_rules
 from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.rules import job_rules
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 # Of the ledger, as far as workers of one job must agree on it.
 FORMAT: Final = 1
-RELEASE: Final = re.sub(r"(\.dev|\+).*", "", __version__)
 # Options that decide what a worker writes, or how.
 KEPT: Final = ("on_conflict", "max_conflicts", "max_quarantine", "range_size", "batch_size")
 
@@ -112,20 +109,3 @@ DIFFERENCES: Final = {
     "drivers": "its drivers are {}, and here they are {}",
     "descriptions": "its module describes an entity in another way here; install the same module",
 }
-
-
-def digest_of(entities: Iterable[Entity]) -> str:
-    """Return what is the same where entities are described alike, as far as it decides what is copied."""
-    said = [
-        (
-            entity.name,
-            entity.model.model_json_schema(),
-            entity.key_parts,
-            (entity.tenancy.kind, entity.tenancy.field),
-            sorted(entity.taken_names),
-            sorted(index.fields for index in entity.uniques),
-            (entity.append_only, entity.copy_policy, entity.collection),
-        )
-        for entity in entities
-    ]
-    return sha256(repr(said).encode()).hexdigest()[:16]

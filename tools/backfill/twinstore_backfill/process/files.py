@@ -49,7 +49,7 @@ def write_atomic(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Replace a file: after a crash it holds the old content or the new one, never a part."""
     with _atomic_replace(path) as draft, draft.open("wb") as file:
         file.writelines([content] if isinstance(content, bytes) else content)
-        _fsync(file)
+        fsync(file)
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
@@ -63,7 +63,7 @@ def line_writer(path: Path) -> Iterator[Callable[[Iterable[bytes]], None]]:
     """Yield what takes the lines of a file that only its owner may read; a failure leaves the old one."""
     with _atomic_replace(path) as draft, open(draft, "wb", opener=_private) as file:
         yield file.writelines
-        _fsync(file)
+        fsync(file)
 
 
 @contextmanager
@@ -86,7 +86,8 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, PRIVATE)
 
 
-def _fsync(file: IO[bytes]) -> None:
+def fsync(file: IO[bytes]) -> None:
+    """Force what was written to a file to disk."""
     file.flush()
     os.fsync(file.fileno())
 

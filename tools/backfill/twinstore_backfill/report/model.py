@@ -122,12 +122,14 @@ class Envelope(Frozen):
         generated_at: when the report was made, in UTC.
         host: name of the machine that verified.
         as_of: the instant at which expiry was decided.
-        seconds: duration of the verification.
+        seconds: duration of the verification; of a continued one that of its last part.
         benchmark: times of the lists, if they were measured.
         fast_path: share of the rows that the fast path proved; ``null`` only in reports of earlier releases.
         ranges: how the ranges of keys were compared; ``null`` unless ``mode`` is ``full``.
         without_digests: by entity, why its rows were compared one by one, without digests.
         trend: the last 20 reports about the same that ``--out`` held before, the first one first.
+        continued: with ``--resume``, when the interrupted verification began: some rows were compared then;
+            otherwise ``null``.
     """
 
     generated_at: str
@@ -139,6 +141,7 @@ class Envelope(Frozen):
     ranges: RangeShares | None = None
     without_digests: dict[str, str] = Field(default_factory=dict)
     trend: tuple[TrendPoint, ...] = ()
+    continued: str | None = None
 
 
 class Tool(Frozen):

@@ -327,7 +327,9 @@ def proved_text(report: ParityReport) -> str:
         f"Ranges proved by 128-bit digests of every row: {found.by_digests:,}; "
         f"row by row: {found.row_by_row:,}."
     )
-    return f"{proved} {_without_digests(report)}".strip()
+    begun = report.envelope.continued
+    continued = "" if begun is None else f"Continued: rows were compared from {instant_text(begun)} on."
+    return " ".join(filter(None, (proved, _without_digests(report), continued)))
 
 
 def _without_digests(report: ParityReport) -> str:

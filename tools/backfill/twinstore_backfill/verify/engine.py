@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from logging import getLogger
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -20,12 +21,13 @@ from typing_extensions import override
 
 from twinstore.bulk.release import copy_counts
 from twinstore.catalog.entity import CopyPolicy
+from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.models import json_text
 from twinstore.plugins.modules import module_spec
 from twinstore_backfill.accepted import Accepted
 from twinstore_backfill.connection_budget import explain_connection_limit, verify_needs
 from twinstore_backfill.ignored import check_ignored_fields
-from twinstore_backfill.outcome import Exit, tool_identity
+from twinstore_backfill.outcome import Exit, PreflightError, tool_identity
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError
 from twinstore_backfill.progress.record import SilentProgress
@@ -89,6 +91,7 @@ from twinstore_backfill.verify.checks import (
 )
 from twinstore_backfill.verify.context import Task, VerifyContext
 from twinstore_backfill.verify.findings import RangeResult, Shares
+from twinstore_backfill.verify.kept import CONTINUE, FILE, KeptResults, Mark, description, earlier_in
 from twinstore_backfill.verify.lists import (
     LARGEST_PAGE,
     LISTS,
@@ -101,7 +104,7 @@ from twinstore_backfill.verify.lists import (
 )
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
 from twinstore_backfill.verify.needed_rows import count_lacking, finding_of
-from twinstore_backfill.verify.plan import RangePlan, counted_sides
+from twinstore_backfill.verify.plan import RangePlan, counted_sides, is_long
 from twinstore_backfill.verify.processes import run_tasks
 from twinstore_backfill.verify.ranges import ServerTtls
 from twinstore_backfill.verify.rules import check_tenants, moves_tenants, verifier_changes
@@ -112,6 +115,7 @@ from twinstore_backfill.verify.tasks import key_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from twinstore.catalog.entity import Entity
     from twinstore_backfill.process.stopping import StopSwitch
@@ -120,7 +124,8 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import SourceState, Store
     from twinstore_backfill.verify.options import RowSelection, VerifyOptions
 
-AnyTask = Task[RangeResult | ListResult]
+log = getLogger(__name__)
+AnyTask = Task[RangeResult | ListResult | Mark]
 DOCUMENTS: Final = "documents"
 ONE_BY_ONE: Final = "a range with a row that is not stored as a copy stores it is compared row by row"
 # Of rows that are read whole to sort them, in the size of the largest.
@@ -135,6 +140,7 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     progress: Progress,
     stop: StopSwitch,
     write: Callable[[Iterable[bytes]], object] = list,
+    keep_in: Path | None = None,
 ) -> ParityReport:
     """Compare two stores and return the report.
 
@@ -145,10 +151,12 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         progress: receives the progress.
         stop: the switch that may stop it.
         write: takes the findings as lines, in order of entities and keys.
+        keep_in: the directory that keeps what a verification of many ranges decides, ``None`` for none.
 
     Raises:
         ValidationError: an unknown entity, source and target are the same store, or ``as_of`` has not come.
-        PreflightError: the target is not migrated or not safe to read, or the source cannot be read in full.
+        PreflightError: the target is not migrated or not safe to read, the source cannot be read in full, or
+            there is nothing that ``options.resume`` can continue.
         InterruptedRunError: a signal asked for the stop.
     """
     started = monotonic()
@@ -163,8 +171,16 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     # Not every driver can read its rows changed.
     preflight(lambda: changed.bulk)
     state = inspect_source(changed)
-    as_of = resolve_as_of(source.bulk, options.as_of)
+    as_of, since = resolve_as_of(source.bulk, options.as_of), source.bulk.now()
     preflight(target.storage.check_ready)
+    keep = keep_in / FILE if keep_in is not None and mode(options) == "full" else None
+    describe, earlier = partial(description, options, source, target, entities), None
+    if options.resume:
+        if keep is None:
+            raise ValidationError("--resume continues what the directory of --out keeps; name it with --out.")
+        earlier = earlier_in(keep, describe())
+        as_of, since = earlier.as_of, earlier.begun
+    kept = KeptResults(keep, describe, earlier)
     if not any(moves_tenants(options.rules, entity) for entity in entities):
         require_tenants((source, target), options.tenants)
     ages = ServerTtls(state.server_ttls, server_ttls(target))
@@ -175,20 +191,24 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         options.batch_size,
         state.absent,
         ages,
-        source.bulk.now(),
+        since,
         options.ignored_fields,
         options.subset,
         options.rules,
         state.slow,
     )
-    run = Verification(context, options, progress, stop, state, write)
+    run = Verification(context, options, progress, stop, state, write, kept)
     try:
-        with tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):
+        with kept, tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):
             only = options.only
             compare = partial(run.compare, entities) if only is None else partial(run.recheck, entities, only)
             preflight(compare)  # a table that is not as described is first noticed by its scan
     except StopRequestedError:
-        stop.raise_if_interrupted("The comparison itself wrote nothing; run the same command again.")
+        stop.raise_if_interrupted(kept.advice)
+        raise
+    except TwinstoreError as error:
+        if kept.advice == CONTINUE and not isinstance(error, PreflightError):
+            log.warning(CONTINUE)
         raise
     return run.report(entities, as_of, monotonic() - started)
 
@@ -204,12 +224,14 @@ class Verification:
         stop: StopSwitch,
         state: SourceState = NOTHING_LACKED,
         write: Callable[[Iterable[bytes]], object] = list,
+        kept: KeptResults | None = None,
     ) -> None:
-        """Take both sides, the options, the progress, the state of the source, and the lines."""
+        """Take both sides, the options, the progress, the state of the source, the lines and the results."""
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
         self._warnings = direction_warnings(options, context) + state.remarks
         self._costs = state.costs
         self._write = write
+        self._kept = kept or KeptResults()
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
         self._rules: Counter[int] = Counter()
@@ -236,11 +258,12 @@ class Verification:
         with (
             short_switch_interval(),
             BackgroundLists(self._context, options.jobs, self._progress, self._stop) as background_lists,
-            RangePlan(self._context, options, self._stop, on_progress) as plan,
+            RangePlan(self._context, options, self._stop, on_progress, self._kept.earlier) as plan,
         ):
             plan.prepare(entities)
             sides = counted_sides(self._context, options.tenants, entities)
-            counted = sides.rows
+            rows = sum(pair[0] for counts in sides.rows.values() for pair in counts.values())
+            counted = self._kept.begin(self._context, sides.rows, is_long=is_long(rows, options.range_size))
             chosen = tenants_for_lists(rows_of_tenants(counted.values()), options.seed)
             # A store counts all of its rows, so its number cannot be compared with that of a part.
             findings = {
@@ -253,8 +276,7 @@ class Verification:
             }
             # With chosen tenants the lists over all tenants would compare rows that were not requested.
             list_tenants = chosen.tenants if options.tenants else (*chosen.tenants, None)
-            rows = sum(pair[0] for counts in counted.values() for pair in counts.values())
-            self._progress.start(DOCUMENTS, rows)
+            self._progress.start(DOCUMENTS, rows, self._kept.rows)
             plan.begin(entities, counted)
             if plan.largest is not None and not part:
                 background_lists.begin(plan.largest, sides.largest, list_tenants, tuple(options.entities))
@@ -330,20 +352,19 @@ class Verification:
 
     def _collect(self, findings: Mapping[str, EntityFindings], tasks: Iterator[AnyTask | None]) -> None:
         """Carry out the tasks, and keep what ranges and lists show."""
+        for known in self._kept.earlier.results() if self._kept.earlier else ():
+            self._stop.check()
+            self._add(findings[known.entity], known)
         for result in run_tasks(tasks, self._context, self._options.jobs, self._stop):
             if isinstance(result, ListResult):
                 self._lists.add(result)
                 self._progress.advance(LISTS, 1)
                 continue
-            self._write(result.findings.lines)
-            findings[result.entity].add(result)
-            self._largest = max(self._largest, result.largest)
-            self._shares.merge(result.shares)
-            self._read += sum(part.seen[0] for part in result.tenants.values())
-            read = sum(part.source.count for part in result.tenants.values())
-            # Of what digests prove the progress has heard while they were read.
-            self._progress.advance(DOCUMENTS, read - result.shares.rows)
-            self._progress.count(DOCUMENTS, result.outcomes())
+            self._kept.add(result)
+            if isinstance(result, RangeResult):
+                # Of what digests prove the progress has heard while they were read.
+                self._progress.advance(DOCUMENTS, result.rows - result.shares.rows)
+                self._add(findings[result.entity], result)
         self._write_moves(findings)
         self._progress.finish(self._part)
         for found in findings.values():
@@ -355,6 +376,14 @@ class Verification:
         ]
         self._equivalences = sum((found.equivalences for found in findings.values()), Counter[str]())
         self._rules = sum((found.rules for found in findings.values()), Counter[int]())
+
+    def _add(self, findings: EntityFindings, result: RangeResult) -> None:
+        self._write(result.findings.lines)
+        findings.add(result)
+        self._largest = max(self._largest, result.largest)
+        self._shares.merge(result.shares)
+        self._read += sum(part.seen[0] for part in result.tenants.values())
+        self._progress.count(DOCUMENTS, result.outcomes())
 
     def _approved(self, findings: Mapping[str, EntityFindings]) -> frozenset[str]:
         """Return the entities whose unreadable documents in the source are all accounted for.
@@ -427,7 +456,7 @@ class Verification:
 
     def report(self, entities: Sequence[Entity], as_of: datetime, seconds: float) -> ParityReport:
         """Return the report."""
-        options, shares = self._options, self._shares
+        options, shares, earlier = self._options, self._shares, self._kept.earlier
         wrong = {item.entity for item in self._entities if item.result == "fail"}
         append_only = [item.name for item in entities if item.append_only and item.name in wrong]
         verdict = verdict_of(self.checks, options)
@@ -450,6 +479,7 @@ class Verification:
                 if mode(options) == "full"
                 else None,
                 without_digests=dict(sorted(self._without_digests.items())),
+                continued=None if earlier is None else json_text.format_timestamp(earlier.begun),
             ),
             tool=Tool(**tool_identity()),
             module=self._context.target.module,

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from logging import getLogger
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from twinstore.errors import ConfigurationError, MigrationError
 from twinstore_backfill.reasons import Reasons
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from twinstore.bulk.rows import ScanRow
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.ledger import CopyJob
     from twinstore_backfill.stores import Store
 
 # Enough to see the pattern; the lines hold every row.
@@ -103,6 +104,16 @@ class RowFinding:
         values = {"entity": entity, **asdict(self), "key": self.named}
         del values["stored_key"]
         return f"{json.dumps(values, separators=(',', ':'))}\n".encode()
+
+    @classmethod
+    def of_line(cls, line: bytes) -> Self:
+        """Return the finding of which :meth:`line` made a line."""
+        values = json.loads(line)
+        del values["entity"]
+        named, kind, paths = values.pop("key"), FindingKind(values.pop("kind")), tuple(values.pop("paths"))
+        stored = named if isinstance(named, str) else None
+        key = tuple(named) if isinstance(named, list) else None
+        return cls(kind=kind, paths=paths, key=key, stored_key=stored, **values)
 
 
 def shown_paths(paths: Sequence[str]) -> tuple[str, ...]:
@@ -280,6 +291,11 @@ class RangeResult:
     largest: int = 0
     shares: Shares = field(default_factory=Shares)
 
+    @property
+    def rows(self) -> int:
+        """How many rows of the source were compared."""
+        return sum(part.source.count for part in self.tenants.values())
+
     def outcomes(self) -> Counter[str]:
         """Return the outcomes of its rows, for the progress; each row has one."""
         found = total(part.counts for part in self.tenants.values())
@@ -321,17 +337,22 @@ class QuarantineLookup:
 
     @cached_property
     def _jobs(self) -> tuple[str, ...]:
-        """The copies of this source into this target; none where the ledger cannot be read."""
-        try:
-            if not has_ledger(self._target):
-                return ()
-        # A role that may read the rows need not have rights on the ledger; then the rows count as missing.
-        except (ConfigurationError, MigrationError) as error:
-            log.warning("the ledger of copies in the target cannot be read: %s", error)
-            return ()
+        """The copies of this source into this target."""
         # 0.1.0 identified stores by their place.
         names = {self._source.bulk.identity, self._source.bulk.place}
-        return tuple(job.id for job in self._target.ledger.jobs() if job.settings.get("source") in names)
+        return tuple(job.id for job in copies_into(self._target) if job.settings.get("source") in names)
+
+
+def copies_into(target: Store) -> Iterable[CopyJob]:
+    """Return the copies into a target; none where its ledger cannot be read."""
+    try:
+        if not has_ledger(target):
+            return ()
+    # A role that may read the rows need not have rights on the ledger; then the rows count as missing.
+    except (ConfigurationError, MigrationError) as error:
+        log.warning("the ledger of copies in the target cannot be read: %s", error)
+        return ()
+    return target.ledger.jobs()
 
 
 def none_quarantined(entity: Entity, keys: Sequence[Key]) -> Mapping[Key, str]:

@@ -77,6 +77,8 @@ class VerifyOptions:
         groups: by entity the logical group that reports show instead of that of its description.
         require_ready: end with a code other than 0 unless the switch may be turned.
         require_no_exceptions: the same if the verdict rests on anything that is accepted.
+        resume: continue the interrupted verification of which the directory of the reports keeps a part. What
+            was written to either side since is not seen.
     """
 
     entities: Sequence[str] = ()
@@ -100,6 +102,7 @@ class VerifyOptions:
     groups: Mapping[str, str] = field(default_factory=dict[str, str])
     require_ready: bool = False
     require_no_exceptions: bool = False
+    resume: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing and tenants that cannot be."""
@@ -127,6 +130,10 @@ class VerifyOptions:
             raise ValidationError(
                 "--start-clean checks the whole target; leave out "
                 f"{_joined_names(*self.narrowing, '--mode')}."
+            )
+        if self.resume and (self.approval is not None or self.only is not None or self.mode != "full"):
+            raise ValidationError(
+                "--resume continues a comparison of all rows; leave out --mode sample and --start-clean."
             )
         if self.subset and self.mode != "full":
             raise ValidationError(

@@ -10,7 +10,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -19,8 +19,10 @@ from twinstore.bulk.release import copy_counts, without_local_rows
 from twinstore.bulk.rows import Counted, NoDigests, RangeDigests
 from twinstore.catalog.keys import KeyRange
 from twinstore.fast.library import fast_path
+from twinstore_backfill.subset import intersection
 from twinstore_backfill.verify.digest_ranges import DigestReader, Proof, no_digests_reason
 from twinstore_backfill.verify.findings import RangeResult
+from twinstore_backfill.verify.kept import Mark, refusal
 from twinstore_backfill.verify.partition import (
     RANGES_AT_ONCE,
     EarlyCuts,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.stores import Store
     from twinstore_backfill.verify.context import VerifyContext
     from twinstore_backfill.verify.digest_ranges import LargestRow, Reading
+    from twinstore_backfill.verify.kept import Earlier
     from twinstore_backfill.verify.options import VerifyOptions
     from twinstore_backfill.verify.partition import Partition
     from twinstore_backfill.verify.ranges import RowCounts
@@ -83,9 +86,16 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         options: VerifyOptions,
         stop: StopSwitch,
         on_progress: Callable[[int], None],
+        earlier: Earlier | None = None,
     ) -> None:
-        """Take both sides, the request, and the callback that counts rows; negative numbers correct it."""
+        """Take both sides, the request, the callback that counts rows, and what is decided already.
+
+        Negative numbers correct the count.
+        """
         self._context, self._options, self._stop, self._on_rows = context, options, stop, on_progress
+        self._earlier = earlier
+        # Ranges since the last mark.
+        self._unmarked = 0
         self._open = ExitStack()
         self._reader: DigestReader | None = None
         # With the readings that have begun, in the order in which they are used, and what is read next.
@@ -118,10 +128,9 @@ class RangePlan(AbstractContextManager["RangePlan"]):
             return
         self._cuts = self._open.enter_context(EarlyCuts(self._context.source.bulk))
         rows = rows_per_digest(0)
-        for entity in entities:
+        for entity, tenant in self._undecided(entities):
             if entity.name in self._digested and self._is_cut_further(entity, rows):
-                for tenant in self._tenants:
-                    self._cuts.begin(entity, tenant, rows)
+                self._cuts.begin(entity, tenant, rows)
 
     def begin(self, entities: Sequence[Entity], counted: Mapping[str, Mapping[str, RowCounts]]) -> None:
         """Begin to read digests, where both sides have them."""
@@ -134,12 +143,20 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         self._read_ahead()
 
     def _plan_all(self, entities: Sequence[Entity]) -> Iterator[Planned]:
-        for entity in entities:
-            for tenant in self._tenants:
-                self._stop.check()
-                yield from self._plan(entity, tenant, digested=entity.name in self._digested)
+        for entity, tenant in self._undecided(entities):
+            self._stop.check()
+            yield from self._plan(entity, tenant, digested=entity.name in self._digested)
         if self._reader is not None:
-            self._reader.largest.add(0)
+            self._reader.largest.add(0 if self._earlier is None else self._earlier.mark.largest)
+
+    def _undecided(self, entities: Sequence[Entity]) -> Iterator[tuple[Entity, str | None]]:
+        """Yield whose rows are not all decided."""
+        pairs = ((entity, tenant) for entity in entities for tenant in self._tenants)
+        if self._earlier is None:
+            return pairs
+        last = self._earlier.mark
+        left = dropwhile(lambda pair: (pair[0].name, pair[1]) != (last.entity, last.tenant), pairs)
+        return islice(left, 1 if last.upper is None else 0, None)
 
     def _read_ahead(self) -> None:
         """Begin readings as long as there are few digests that are not used yet.
@@ -163,7 +180,10 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         whole = self._why_row_by_row()
         reasons = {entity.name: whole or no_digests_reason(self._context, entity) for entity in entities}
         self._without = {name: reason for name, reason in reasons.items() if reason is not None}
-        return reasons.keys() - self._without.keys()
+        digested = reasons.keys() - self._without.keys()
+        if self._earlier is not None:
+            self._without |= self._earlier.mark.without
+        return digested
 
     def _why_row_by_row(self) -> str | None:
         """Return why no entity at all is compared by digests."""
@@ -218,13 +238,35 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         source, context = self._context.source, self._context
         if entity.name in source.changes.keys and entity.name in context.slow:
             # Without an index of this field each range would read and sort the whole collection again.
-            return self._options.subset.ranges(entity, iter([KeyRange()]))
-        owner = None if context.moves_tenants(entity) else tenant
-        found = source.bulk.cut(entity, self._options.range_size, tenant_id=owner)
-        return self._options.subset.ranges(entity, iter(ranges_after(source.changes, entity, found)))
+            ranges: Iterable[KeyRange] = [KeyRange()]
+        else:
+            owner = None if context.moves_tenants(entity) else tenant
+            found = source.bulk.cut(entity, self._options.range_size, tenant_id=owner)
+            ranges = ranges_after(source.changes, entity, found)
+        return self._after_mark(entity, tenant, self._options.subset.ranges(entity, iter(ranges)))
 
-    def tasks(self) -> Iterator[RangeTask | OpenPartsTask]:
-        """Yield the tasks, whose results in this order are in the order of entities and keys.
+    def _after_mark(
+        self, entity: Entity, tenant: str | None, ranges: Iterator[KeyRange]
+    ) -> Iterator[KeyRange]:
+        """Yield the ranges that are not decided.
+
+        Raises:
+            PreflightError: rows of the others were written since.
+        """
+        earlier = self._earlier
+        if earlier is None or (entity.name, tenant) != (earlier.mark.entity, earlier.mark.tenant):
+            yield from ranges
+            return
+        for within in ranges:
+            left = intersection(within, KeyRange(earlier.mark.upper))
+            # Where retention has removed rows, ranges end elsewhere.
+            if left not in {None, within} and not self._context.removals(entity).possible:
+                raise refusal(earlier.path, f"keys of {entity.name} were added or removed since")
+            if left is not None:
+                yield left
+
+    def tasks(self) -> Iterator[RangeTask | OpenPartsTask | Mark]:
+        """Yield the tasks, whose results in this order are in the order of entities and keys, and marks.
 
         Raises:
             StopRequestedError: a stop was requested.
@@ -234,7 +276,9 @@ class RangePlan(AbstractContextManager["RangePlan"]):
             self._begun.popleft()
             self._read_ahead()
 
-    def _tasks_of(self, planned: Planned, reading: Reading | None) -> Iterator[RangeTask | OpenPartsTask]:
+    def _tasks_of(
+        self, planned: Planned, reading: Reading | None
+    ) -> Iterator[RangeTask | OpenPartsTask | Mark]:
         entity, tenant, found = planned.entity, planned.tenant, planned.partition
         ranges = self._cut(entity, tenant) if planned.ranges is None else planned.ranges
         if reading is None or found is None:
@@ -256,6 +300,14 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         if isinstance(owners, RangeResult):
             yield OpenPartsTask(owners, (), 0)
         yield from open_parts_tasks(entity, tenant, found, proof)
+        yield from self._mark(entity, tenant, found.within.upper, len(found.ranges))
+
+    def _mark(self, entity: Entity, tenant: str | None, upper: Key | None, ranges: int = 1) -> Iterator[Mark]:
+        """Yield a mark after as many ranges as are compared together."""
+        self._unmarked += ranges
+        if self._unmarked >= RANGES_AT_ONCE:
+            self._unmarked = 0
+            yield Mark(entity.name, tenant, upper, dict(self._without))
 
     def _by_owner(
         self, entity: Entity, tenant: str | None, found: Partition, proof: Proof
@@ -270,17 +322,23 @@ class RangePlan(AbstractContextManager["RangePlan"]):
 
     def _row_by_row(
         self, entity: Entity, tenant: str | None, ranges: Iterable[KeyRange]
-    ) -> Iterator[RangeTask]:
+    ) -> Iterator[RangeTask | Mark]:
         options, rates = self._options, None
         if options.mode == "sample":
             counts = {label: pair[0] for label, pair in self._counted[entity.name].items()}
             rates = sample_rates(counts, options.sample_size)
         for within in ranges:
             yield RangeTask(entity.name, tenant, within, rates, options.seed)
+            yield from self._mark(entity, tenant, within.upper)
 
     @override
     def __exit__(self, *_: object) -> None:
         self._open.close()
+
+
+def is_long(rows: int, range_size: int) -> bool:
+    """Whether a verification has so many ranges that it can be continued."""
+    return rows >= RANGES_AT_ONCE * range_size
 
 
 def open_parts_tasks(
