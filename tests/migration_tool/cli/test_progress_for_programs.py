@@ -76,7 +76,7 @@ class Asking(Progress):
         self._ask = ask
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
         """Do nothing."""
 
     @override

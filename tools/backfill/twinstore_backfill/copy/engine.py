@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import KeyRange
     from twinstore.ledger import CopyJob, Lease
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.process.stopping import StopSwitch
@@ -217,7 +216,7 @@ class Copy:
         with self._lines_exported(job):
             reopen = lambda: self._reopen_ranges(job, keeper.refresh())  # noqa: E731
             self._conflict_retry.run("Opening ranges again", reopen)
-            self._plan(keeper, entities)
+            self._plan(keeper, job, entities)
             self._copy_ranges(context, job)
             # Before the signal: that another process has taken over is what a user must know first.
             if keeper.lost is not None:
@@ -342,23 +341,26 @@ class Copy:
         again |= self._limits(job).reopen(self._ledger.noted_ranges(job), again)
         self._ledger.reopen(lease, sorted(again))
 
-    def _plan(self, keeper: LeaseKeeper, entities: Sequence[Entity]) -> None:
-        """Cut the entities of which the ledger has not all ranges."""
+    def _plan(self, keeper: LeaseKeeper, job: CopyJob, entities: Sequence[Entity]) -> None:
+        """Cut the entities of which the ledger has not all ranges; large ones are cut again by workers."""
         for entity in entities:
-            self._ledger.plan(keeper.refresh(), entity.name, self._cut(entity))
-
-    def _cut(self, entity: Entity) -> Iterator[KeyRange]:
-        for within in self._rows.cut(entity, self._options.range_size):
-            # The next run forgets the ranges that are stored by then, and begins again.
-            self._stop.check()
-            yield within
+            if entity.name in job.cut:
+                continue
+            coarse = self._rows.coarse(entity)
+            ranges = coarse or self._rows.cut(entity, self._rows.range_size(entity))
+            # The next run forgets the ranges that are stored by the time of a stop, and begins again.
+            checked = self._stop.checked(ranges)
+            self._ledger.plan(keeper.refresh(), entity.name, checked, coarse=bool(coarse))
 
     def _threads(self, job: CopyJob) -> int:
         """Return how many threads have something to do."""
         counts = self._ledger.counts(job.id)
         unfinished = sum(count for state, count in counts.items() if state != RangeState.LIVE.value)
-        # A thread pool cannot have none.
-        return max(1, min(self._options.jobs, unfinished))
+        if unfinished < self._options.jobs:
+            pending = self._ledger.ranges(job.id, state=RangeState.PENDING)
+            # A thread pool cannot have none.
+            return self._options.jobs if any(item.coarse for item in pending) else max(1, unfinished)
+        return self._options.jobs
 
     def _begin(self, job: CopyJob, entity: Entity) -> None:
         ranges = self._ledger.counts(job.id, entity.name)
@@ -370,7 +372,8 @@ class Copy:
         elif live:
             for item in self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE):
                 before.update(outcomes_of(item.tally) if item.tally else {})
-        self._progress.start(entity.name, self._rows.count(entity, most), before["read"])
+        total, is_large = self._rows.count(entity, most), self._rows.is_large(entity)
+        self._progress.start(entity.name, total, before["read"], estimated=is_large)
         self._progress.count(entity.name, before)
 
     def _write_moves(self, job: CopyJob, keeper: LeaseKeeper, entity: Entity) -> bool:

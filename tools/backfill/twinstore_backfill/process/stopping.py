@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from threading import Event, main_thread
 from threading import current_thread as this_thread
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.errors import LeaseLostError
 from twinstore_backfill.outcome import InterruptedRunError
 from twinstore_backfill.process.process import SIGNALS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+T = TypeVar("T")
 
 AGAIN: Final = "Run the same command again."
 Handler = Callable[[int, FrameType | None], object] | int | None
@@ -55,6 +57,12 @@ class StopSwitch:
         """Unwind the caller when a stop is requested."""
         if self._event.is_set():
             raise StopRequestedError
+
+    def checked(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield items until a stop is requested; then unwind the caller."""
+        for item in items:
+            self.check()
+            yield item
 
     def pause(self, seconds: float) -> None:
         """Wait, but no longer than until a stop is requested; then unwind the caller."""
