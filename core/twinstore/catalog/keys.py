@@ -101,8 +101,7 @@ def can_bound(key: Key) -> bool:
 def spread(keys: Iterable[Key | None], count: int) -> Sequence[Key]:
     """Return some of these keys, each once and in order, at even distances; at most ``count``."""
     found = sorted({key for key in keys if key is not None})
-    step = -(-len(found) // count) or 1
-    return found[step - 1 :: step]
+    return [found[number * len(found) // count] for number in range(count)] if len(found) > count else found
 
 
 def text(name: str) -> KeyPart:

@@ -380,8 +380,9 @@ class RangeLedger(JobLedger):
             found = change_model(unit, RANGES, (claim.job_id, claim.number), shortened)
             first = self._required(found, claim.job_id)
             numbered = enumerate(others, job.planned - len(others) + 1)
-            made = (part(first).evolve(number=number, fence=0) for number, part in numbered)
-            unit.insert_all(RANGES, ALL_TENANTS, list(map(Row, made)))
+            rows = [Row(part(first).evolve(number=number, fence=0)) for number, part in numbered]
+            if rows:
+                unit.insert_all(RANGES, ALL_TENANTS, rows)
             self._forget_lines(unit, claim.job_id, claim.number)
             return first
 

@@ -62,13 +62,13 @@ COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where
 # What the server remembers of a table, or of all its partitions; -1 of one that it has not analysed.
 ESTIMATE: Final = b"""
 SELECT CASE WHEN min(p.reltuples) >= 0 THEN sum(p.reltuples)::bigint END
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, pg_partition_tree(c.oid) t
-  JOIN pg_class p ON p.oid = t.relid
- WHERE n.nspname = %s AND c.relname = %s AND t.isleaf
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_class p ON p.oid = c.oid OR p.oid IN (SELECT relid FROM pg_partition_tree(c.oid))
+ WHERE n.nspname = %s AND c.relname = %s AND p.relkind IN ('r', 'm', 'f')
 """
-# The server takes all rows of some pages, and neighbours may have keys that are neighbours.
-KEYS_OF_A_PAGE: Final = 10
-SAMPLE: Final = "SELECT {key} FROM {table} TABLESAMPLE SYSTEM (%s)"
+# The server takes all rows of some pages. Few of each are kept, because their keys may be neighbours.
+SAMPLED: Final = 100
+SAMPLE: Final = "SELECT {key} FROM {table} TABLESAMPLE SYSTEM (%s) WHERE random() < %s"
 NOW: Final = "SELECT clock_timestamp()"
 # REPEATABLE READ: everything that one view or one count reads is of one state.
 SNAPSHOT_BEGIN: Final = UNIT[True]
@@ -187,13 +187,14 @@ class PostgresBulk(BulkPort):
 
     @override
     def sample_keys(self, entity: Entity, count: int) -> Sequence[Key]:
-        table, rows = table_of(entity), max(self.estimated_count(entity), 1)
+        table, share = table_of(entity), count / max(self.estimated_count(entity), 1)
+        read = min(SAMPLED * share, 1)
         with self._connections.system("bulk cut", begin=SNAPSHOT_BEGIN) as transaction:
             found = Snapshot(transaction).find(table)
             # Of what may be a view the server takes no sample.
             if found is None or found.nullable:
                 return ()
-            step = Unprepared(table.statement(SAMPLE)), [min(100 * KEYS_OF_A_PAGE * count / rows, 100)]
+            step = Unprepared(table.statement(SAMPLE)), [100 * read, share / read]
             (sample,) = transaction.run(step, subject=Subject(entity))
         return spread((key if entity.admits_key(key) else None for key in sample.rows), count)
 

@@ -88,6 +88,8 @@ EARLIER: Final = (
     "release again and run the same command; when the copy is complete, a copy by this release begins again."
 )
 
+# A large entity is cut into so many ranges at first, and each of those by the worker that takes it.
+COARSE_RANGES: Final = 1000
 # Of more ranges progress is told by their number, because reading all of them takes too long.
 MOST_TALLIES: Final = 10_000
 RESUME: Final = "Finished ranges are saved; run the same command again to continue."
@@ -346,7 +348,7 @@ class Copy:
         for entity in entities:
             if entity.name in job.cut:
                 continue
-            coarse = self._rows.coarse(entity)
+            coarse = self._rows.coarse(entity, COARSE_RANGES)
             ranges = coarse or self._rows.cut(entity, self._rows.range_size(entity))
             # The next run forgets the ranges that are stored by the time of a stop, and begins again.
             checked = self._stop.checked(ranges)

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.subset import Subset
 
-# A large entity is cut into so many ranges at first, and each of those by the worker that takes it.
-COARSE_RANGES: Final = 1000
 # Of a job: the ledger and a comparison take memory and time for each.
 MOST_RANGES: Final = 1_000_000
 # How long a range takes where workers cut, and how many rows it has then at most: an interruption throws
@@ -152,7 +150,7 @@ class SourceRows:
         tenant = tenants[0] if len(tenants) == 1 else None
         return self.subset.ranges(entity, self.port.cut(entity, rows, tenant_id=tenant, within=within))
 
-    def coarse(self, entity: Entity, count: int = COARSE_RANGES) -> list[KeyRange]:
+    def coarse(self, entity: Entity, count: int) -> list[KeyRange]:
         """Return about so many ranges that together cover a large entity; none if it must be cut at once."""
         keys = (
             ()
