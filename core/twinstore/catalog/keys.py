@@ -19,7 +19,6 @@ __all__ = [
     "digits",
     "int64",
     "object_id",
-    "spread",
     "text",
     "uuid",
 ]

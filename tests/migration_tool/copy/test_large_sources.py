@@ -47,7 +47,7 @@ OPTIONS: Final = CopyOptions(entities=("audit",), as_of=AS_OF, range_size=LEAST,
 
 
 class Totals(Progress):
-    """Keeps what it is told of the total."""
+    """Keeps the total that it receives."""
 
     found: tuple[int, bool] | None = None
 
@@ -71,7 +71,7 @@ def pair(
 ) -> Iterator[Pair]:
     monkeypatch.setattr(reader, "MANY_ROWS", 1000)
     monkeypatch.setattr(reader, "ROWS_OF_WORKERS", MOST)
-    monkeypatch.setattr(engine, "COARSE_RANGES", COARSE)
+    monkeypatch.setattr(engine, "COARSE_ROWS", ROWS[direction] // COARSE)
     settings = load_settings(server_settings(postgres_database, mongo_database), environ={})
     source, target = direction.split(" to ")
     with (

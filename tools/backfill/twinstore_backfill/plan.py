@@ -137,6 +137,7 @@ class PlanReport(Frozen):
         causes: what would be refused or changed, and why, the most frequent first.
         sampled: how many documents of each entity were read for them, ``null`` for all.
         rows: rows of all entities.
+        estimated: whether that number is estimated, at least in part.
         estimate: how long it takes.
     """
 
@@ -155,12 +156,8 @@ class PlanReport(Frozen):
     causes: tuple[PlannedCause, ...]
     sampled: dict[str, int] | None
     rows: int
+    estimated: bool
     estimate: Estimate
-
-    @property
-    def mark(self) -> str:
-        """What stands before the number of rows if a part of them is estimated."""
-        return "~" if any(item.estimated for item in self.entities) else ""
 
 
 def plan_copy(
@@ -216,6 +213,7 @@ def plan_copy(
         causes=tuple(_causes(survey, entities, planned)),
         sampled=None if full else dict(survey.rows),
         rows=rows,
+        estimated=any(item.estimated for item in planned),
         estimate=Estimate(
             documents_per_second=round(rate), seconds=round(sorting + rows / rate) if rate else 0, basis=BASIS
         ),

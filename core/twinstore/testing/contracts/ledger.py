@@ -622,7 +622,7 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
         lease = ledger.acquire(job.id, "first", HOUR)
         coarse = ranges_at("m")
         ledger.plan(lease, self.entity.name, coarse, coarse=True)
-        dead = taken(ledger, job.id, self.entity.name)
+        dead, other = (taken(ledger, job.id, self.entity.name, worker=name) for name in ("dead", "other"))
 
         def interrupted() -> Iterator[KeyRange]:
             yield KeyRange(None, ("b",))
@@ -644,10 +644,8 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
         found = [(item.within, item.coarse) for item in ledger.ranges(job.id)]
         wanted = [(parts[0], False), (coarse[1], True), *((part, False) for part in parts[1:PLANNED_AT_ONCE])]
         assert found == [*wanted, (rest, True)]
-        assert ledger.counts(job.id) == {"copying": 1, "pending": PLANNED_AT_ONCE + 1}
+        assert ledger.counts(job.id) == {"copying": 2, "pending": PLANNED_AT_ONCE}
         finished(workspace, first)
-        other = taken(ledger, job.id, self.entity.name)
-        assert (other.number, other.coarse) == (2, True)
         assert ledger.cut(other, [coarse[1]]).within == coarse[1]
         assert taken(ledger, job.id, self.entity.name).within == parts[1]
 

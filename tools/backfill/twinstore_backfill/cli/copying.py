@@ -213,7 +213,7 @@ def plan_texts(plan: PlanReport) -> Iterator[RenderableType]:
         yield "The source has no rows to copy."
         return
     yield (
-        f"{plan.mark}{number_of(plan.rows, 'row')}; {about(plan.estimate.seconds)} at "
+        f"{'~' if plan.estimated else ''}{number_of(plan.rows, 'row')}; {about(plan.estimate.seconds)} at "
         f"{plan.estimate.documents_per_second:,} documents per second: {plan.estimate.basis}. A trial run "
         "into a scratch database shows how long it takes with your target."
     )

@@ -55,7 +55,7 @@ from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.outcome import PreflightError, UnknownJobError
 from twinstore_backfill.process.files import require_writable
 from twinstore_backfill.process.memory import tuned_gc
-from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.process.stopping import StopRequestedError, checked
 from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.retention import expiry_test, resolve_as_of
 from twinstore_backfill.rules import job_rules
@@ -88,8 +88,10 @@ EARLIER: Final = (
     "release again and run the same command; when the copy is complete, a copy by this release begins again."
 )
 
-# A large entity is cut into so many ranges at first, and each of those by the worker that takes it.
+# A large entity is cut into so many ranges at most, of about so many rows at least, and each of those by the
+# worker that takes it.
 COARSE_RANGES: Final = 1000
+COARSE_ROWS: Final = 1_000_000
 # Of more ranges progress is told by their number, because reading all of them takes too long.
 MOST_TALLIES: Final = 10_000
 RESUME: Final = "Finished ranges are saved; run the same command again to continue."
@@ -348,11 +350,12 @@ class Copy:
         for entity in entities:
             if entity.name in job.cut:
                 continue
-            coarse = self._rows.coarse(entity, COARSE_RANGES)
+            count = min(COARSE_RANGES, self._rows.count(entity) // COARSE_ROWS)
+            coarse = self._rows.coarse(entity, count)
             ranges = coarse or self._rows.cut(entity, self._rows.range_size(entity))
             # The next run forgets the ranges that are stored by the time of a stop, and begins again.
-            checked = self._stop.checked(ranges)
-            self._ledger.plan(keeper.refresh(), entity.name, checked, coarse=bool(coarse))
+            ranges = checked(ranges, self._stop)
+            self._ledger.plan(keeper.refresh(), entity.name, ranges, coarse=bool(coarse))
 
     def _threads(self, job: CopyJob) -> int:
         """Return how many threads have something to do."""

@@ -33,7 +33,7 @@ from twinstore_backfill.copy.held_alike import settle_conflicts
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.report import outcomes_of
-from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.process.stopping import StopRequestedError, checked
 from twinstore_backfill.rules.functions import UnrepeatableError
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _cut(context: CopyContext, claim: Claim) -> Claim:
 
     def cut() -> Claim:
         ranges = source.cut(entity, rows, claim.within)
-        return context.ledger.cut(claim, context.stop.checked(ranges))
+        return context.ledger.cut(claim, checked(ranges, context.stop))
 
     first = context.conflict_retry.run(f"Cutting range {claim.number}", cut)
     context.queue.notify_changed()

@@ -58,12 +58,6 @@ class StopSwitch:
         if self._event.is_set():
             raise StopRequestedError
 
-    def checked(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield items until a stop is requested; then unwind the caller."""
-        for item in items:
-            self.check()
-            yield item
-
     def pause(self, seconds: float) -> None:
         """Wait, but no longer than until a stop is requested; then unwind the caller."""
         self.wait(seconds)
@@ -86,6 +80,13 @@ def set_final_handlers(settle: Callable[[], None]) -> None:
     Otherwise a late one would give an exit code that contradicts what was written.
     """
     _final_handlers.append(settle)
+
+
+def checked(items: Iterable[T], stop: StopSwitch) -> Iterator[T]:
+    """Yield items until a stop is requested; then unwind the caller."""
+    for item in items:
+        stop.check()
+        yield item
 
 
 @contextmanager
