@@ -330,7 +330,7 @@ class RangeLedger(JobLedger):
         self._divide(
             claim,
             lambda own: suspected(part_of(own, KeyRange(ends.lower, at)), lower),
-            [lambda first: suspected(part_of(first, KeyRange(at, ends.upper)), upper)],
+            [lambda own: suspected(part_of(own, KeyRange(at, ends.upper)), upper)],
         )
 
     def cut(self, claim: Claim, ranges: Iterable[KeyRange]) -> Claim:
@@ -346,14 +346,16 @@ class RangeLedger(JobLedger):
         end = (others or [first])[-1].upper
         rest = [] if end == claim.within.upper else [KeyRange(end, claim.within.upper)]
 
-        def kept(own: CopyRange) -> CopyRange:
-            return part_of(own, first).evolve(coarse=False, deaths=0)
+        def pending(within: KeyRange, own: CopyRange) -> CopyRange:
+            return reset(part_of(own, within)).evolve(coarse=within in rest)
 
-        def pending(within: KeyRange, kept: CopyRange) -> CopyRange:
-            return reset(part_of(kept, within)).evolve(coarse=within in rest)
-
-        parts = [partial(pending, within) for within in (*others, *rest)]
-        return claim_of(self._divide(claim, kept, parts))
+        return claim_of(
+            self._divide(
+                claim,
+                lambda own: part_of(own, first).evolve(coarse=False, deaths=0),
+                [partial(pending, within) for within in (*others, *rest)],
+            )
+        )
 
     def _divide(
         self,
@@ -361,7 +363,7 @@ class RangeLedger(JobLedger):
         shorten: Callable[[CopyRange], CopyRange],
         others: Sequence[Callable[[CopyRange], CopyRange]],
     ) -> CopyRange:
-        """Shorten a claimed range, and store others that are made from it then; return the shortened one.
+        """Shorten a claimed range, and store the others that are made of it; return the shortened one.
 
         The others have numbers that follow all that there are.
         """
@@ -371,20 +373,21 @@ class RangeLedger(JobLedger):
             found = self._required(job, claim.job_id)
             return found.evolve(planned=found.planned + len(others))
 
-        def shortened(stored: CopyRange | None, now: ServerClock) -> CopyRange:
-            del now
-            return shorten(self._own(stored, claim))
+        def changed(unit: Access, change: Callable[[CopyRange], CopyRange]) -> CopyRange:
+            key = claim.job_id, claim.number
+            found = change_model(unit, RANGES, key, lambda stored, _: change(self._own(stored, claim)))
+            return self._required(found, claim.job_id)
 
         def divide(unit: Access) -> CopyRange:
             job = self._required(change_model(unit, JOBS, (claim.job_id,), grow), claim.job_id)
-            found = change_model(unit, RANGES, (claim.job_id, claim.number), shortened)
-            first = self._required(found, claim.job_id)
+            own = changed(unit, lambda own: own)
             numbered = enumerate(others, job.planned - len(others) + 1)
-            rows = [Row(part(first).evolve(number=number, fence=0)) for number, part in numbered]
+            rows = [Row(part(own).evolve(number=number, fence=0)) for number, part in numbered]
             if rows:
                 unit.insert_all(RANGES, ALL_TENANTS, rows)
             self._forget_lines(unit, claim.job_id, claim.number)
-            return first
+            # Last: a store without transactions keeps the whole range until its parts are there.
+            return changed(unit, shorten)
 
         return self._in_unit(divide)
 

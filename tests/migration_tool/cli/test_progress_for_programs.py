@@ -51,6 +51,7 @@ FIELDS: Final = {
     "state",
     "done",
     "total",
+    "estimated",
     "rate",
     "eta_seconds",
     "elapsed_seconds",

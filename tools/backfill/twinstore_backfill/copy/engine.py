@@ -370,10 +370,11 @@ class Copy:
     def _begin(self, job: CopyJob, entity: Entity) -> None:
         ranges = self._ledger.counts(job.id, entity.name)
         live = ranges.get(RangeState.LIVE.value, 0)
-        most = sum(ranges.values()) * self._options.range_size
+        size = self._rows.range_size(entity)
+        most = sum(ranges.values()) * size
         before = Counter[str]()
         if live > MOST_TALLIES:
-            before["read"] = live * self._options.range_size
+            before["read"] = live * size
         elif live:
             for item in self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE):
                 before.update(outcomes_of(item.tally) if item.tally else {})

@@ -223,7 +223,6 @@ class LineProgress(StreamProgress):
             "part": state.part,
             "done": state.done,
             "total": state.total,
-            "estimated": state.estimated,
             "per_second": round(rate),
         }
         return json_line("INFO", LOGGER, text, counts)
