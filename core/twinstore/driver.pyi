@@ -164,7 +164,6 @@ from twinstore.catalog.keys import can_bound as can_bound
 from twinstore.catalog.keys import digits as digits
 from twinstore.catalog.keys import int64 as int64
 from twinstore.catalog.keys import object_id as object_id
-from twinstore.catalog.keys import spread as spread
 from twinstore.catalog.keys import text as text
 from twinstore.catalog.keys import uuid as uuid
 from twinstore.catalog.row import NO_STORAGE as NO_STORAGE
@@ -722,7 +721,6 @@ __all__: list[str] = [
     "sequence_taken",
     "shapes_of",
     "sort_key",
-    "spread",
     "system_scope_openings",
     "text",
     "text_argument",

@@ -27,6 +27,7 @@ from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.plan import plan_copy
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import Progress
+from twinstore_memory.bulk import MemoryBulk
 from twinstore_postgres.bulk import port as postgres_port
 
 if TYPE_CHECKING:
@@ -189,3 +190,24 @@ def test_a_large_table_is_not_counted(
     assert pair.source.bulk.estimated_count(AUDIT) == ROWS[direction]
     keys = pair.source.bulk.sample_keys(AUDIT, COARSE)
     assert COARSE / 2 < len(keys) <= COARSE
+
+
+@pytest.mark.parametrize(
+    ("least", "rows", "speed", "expected"),
+    [
+        (10_000, 20_000_000, 0.0, 10_000),
+        (10_000, 20_000_000, 100.0, 10_000),
+        (10_000, 20_000_000, 2000.0, 30_000),
+        (10_000, 20_000_000, 99_999.0, 100_000),
+        (200_000, 20_000_000, 99_999.0, 200_000),
+        (10, 50_000_001, 0.0, 51),
+        (10_000, 10**11, 2000.0, 100_000),
+    ],
+)
+def test_a_range_has_the_rows_of_some_seconds_and_a_job_has_not_too_many(
+    least: int, rows: int, speed: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryBulk, "estimated_count", lambda *_: rows)
+    with open_store("scheduler", "memory", load_settings({}, environ={})) as store:
+        source = reader.SourceRows(store.bulk, CopyOptions(range_size=least))
+        assert source.range_size(AUDIT, speed) == expected
