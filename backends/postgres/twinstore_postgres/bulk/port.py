@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.table import Table
 
 COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
-# What the server remembers of a table, or of all its partitions; -1 of one that it has not analysed.
+# Whether samples can be taken, unlike of views; and what the server remembers, once all parts are analysed.
 ESTIMATE: Final = b"""
-SELECT CASE WHEN min(p.reltuples) >= 0 THEN sum(p.reltuples)::bigint END
+SELECT bool_and(p.relkind IN ('r', 'm')), CASE WHEN min(p.reltuples) >= 0 THEN sum(p.reltuples)::bigint END
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   JOIN pg_class p ON p.oid = c.oid OR p.oid IN (SELECT relid FROM pg_partition_tree(c.oid))
- WHERE n.nspname = %s AND c.relname = %s AND p.relkind IN ('r', 'm', 'f')
+ WHERE n.nspname = %s AND c.relname = %s AND p.relkind IN ('r', 'm', 'f', 'v')
 """
 # The server takes all rows of some pages. Few of each are kept, because their keys may be neighbours.
 SAMPLED: Final = 100
@@ -173,11 +173,7 @@ class PostgresBulk(BulkPort):
 
     @override
     def estimated_count(self, entity: Entity) -> int:
-        step = ESTIMATE, [entity.module, entity.name]
-        with self._connections.system("bulk counts", begin=SNAPSHOT_BEGIN) as transaction:
-            (found,) = transaction.run(step, subject=Subject(entity))
-        estimate = int((found.first or (0,))[0] or 0)
-        return estimate if estimate > MANY_ROWS else super().estimated_count(entity)
+        return self._sized(entity)[1]
 
     @override
     def cut(
@@ -187,16 +183,23 @@ class PostgresBulk(BulkPort):
 
     @override
     def sample_keys(self, entity: Entity, count: int) -> Sequence[Key]:
-        table, share = table_of(entity), count / max(self.estimated_count(entity), 1)
-        read = min(SAMPLED * share, 1)
+        is_table, rows = self._sized(entity)
+        if not (is_table and rows):
+            return ()
+        read = min(SAMPLED * count / rows, 1)
+        step = Unprepared(table_of(entity).statement(SAMPLE)), [100 * read, count / rows / read]
         with self._connections.system("bulk cut", begin=SNAPSHOT_BEGIN) as transaction:
-            found = Snapshot(transaction).find(table)
-            # Of what may be a view the server takes no sample.
-            if found is None or found.nullable:
-                return ()
-            step = Unprepared(table.statement(SAMPLE)), [100 * read, share / read]
-            (sample,) = transaction.run(step, subject=Subject(entity))
-        return spread((key if entity.admits_key(key) else None for key in sample.rows), count)
+            (found,) = transaction.run(step, subject=Subject(entity))
+        return spread((key if entity.admits_key(key) else None for key in found.rows), count)
+
+    def _sized(self, entity: Entity) -> tuple[bool, int]:
+        """Return whether samples of a table can be taken, and how many rows it has; many are estimated."""
+        step = ESTIMATE, [entity.module, entity.name]
+        with self._connections.system("bulk counts", begin=SNAPSHOT_BEGIN) as transaction:
+            (found,) = transaction.run(step, subject=Subject(entity))
+        is_table, estimate = found.first or (False, None)
+        is_large = estimate is not None and estimate > MANY_ROWS
+        return bool(is_table), estimate if is_large else super().estimated_count(entity)
 
     @contextmanager
     @override
