@@ -198,8 +198,9 @@ class PostgresBulk(BulkPort):
         with self._connections.system("bulk counts", begin=SNAPSHOT_BEGIN) as transaction:
             (found,) = transaction.run(step, subject=Subject(entity))
         is_table, estimate = found.first or (False, None)
-        is_large = estimate is not None and estimate > MANY_ROWS
-        return bool(is_table), estimate if is_large else super().estimated_count(entity)
+        if estimate is None or estimate <= MANY_ROWS:
+            estimate = super().estimated_count(entity)
+        return bool(is_table), estimate
 
     @contextmanager
     @override
