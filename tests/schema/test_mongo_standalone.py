@@ -12,7 +12,7 @@ import twinstore
 import twinstore_embedded
 from twinstore.catalog.keys import KeyRange
 from twinstore.errors import ConfigurationError, DuplicateError, UnsupportedCapabilityError
-from twinstore.ledger import Ledger, RangeTally
+from twinstore.ledger import Ledger, RangeTally, ledger
 from twinstore.scheduler.catalog import SCHEDULES
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import START
@@ -97,6 +97,27 @@ def test_an_import_sets_refused_records_aside_and_writes_the_others(
         second = copied(source, storage)
     assert first == ({T: 4}, {}, [("s-2",)])
     assert second == ({}, {T: 4}, [("s-2",)])
+
+
+def test_a_range_stays_whole_until_all_of_its_parts_are_stored(
+    storage: SchedulerStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.bulk.ledger_initializer.ensure_migrations()
+    store = Ledger(storage.bulk.access(), atomic=False)
+    store.start("job", {}, START)
+    store.plan(store.acquire("job", "me", HOUR), SCHEDULES.name, [KeyRange()], coarse=True)
+    claim = store.take("job", "worker", SCHEDULES.name, HOUR)
+    assert claim is not None
+    parts = [KeyRange(None, ("k",)), KeyRange(("k",), None)]
+
+    # Of the first part, which is the last to be made, nothing is known.
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "part_of", lambda own, within: {parts[1]: own}[within])
+        with pytest.raises(KeyError):
+            store.cut(claim, parts)
+    assert [item.within for item in store.ranges("job")] == [KeyRange(), KeyRange()]
+    assert store.cut(claim, parts).within == parts[0]
+    assert {item.within for item in store.ranges("job")} >= set(parts)
 
 
 def copied(source: SchedulerStorage, target: SchedulerStorage) -> tuple[object, object, list[object]]:

@@ -148,6 +148,7 @@ def may(statements: str, *faults: Fault, because: str, optional: bool = False) -
 
 
 PAST: Final = "the end of a range is so many rows away, and those are passed over"
+SAMPLE: Final = "few rows of a large entity are taken at random, and a small entity is counted"
 # Policies keep a condition from the index of an expression unless its functions are leakproof, and those on
 # JSON are not: such a key finds nothing by itself. The table is the customer's, so the key has no column.
 HIDDEN: Final = "row-level security keeps the key inside the payload from uq_graph_job_events_event†"
@@ -159,11 +160,13 @@ EVERY_COPY_ON_POSTGRES: Final = (
     may("*.bulk.counts*", EXAMINES, INDEX, SCANS, SORTS, because=BULK, optional=True),
     may("*.bulk.view*", EXAMINES, INDEX, SCANS, because=BULK, optional=True),
     may("*.bulk.cut*", EXAMINES, because=PAST, optional=True),
+    may("*.bulk.sample_keys*", EXAMINES, INDEX, SCANS, SORTS, because=SAMPLE, optional=True),
 )
 EVERY_COPY_ON_MONGO: Final = (
     may("*.bulk.counts*", EXAMINES, INDEX, SCANS, because=BULK, optional=True),
     may("*.bulk.view*", EXAMINES, INDEX, SCANS, SORTS, because=BULK, optional=True),
     may("*.bulk.cut*", EXAMINES, because=PAST, optional=True),
+    may("*.bulk.sample_keys*", EXAMINES, INDEX, SCANS, because=SAMPLE, optional=True),
 )
 COUNTS: Final = may("*.count*", EXAMINES, because="the answer is a number, for which every row counts")
 COUNTS_OF_A_LARGE_TENANT: Final = may(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from twinstore.bulk.parts import VIEW
-from twinstore.bulk.port import Inventory, Record
+from twinstore.bulk.port import EVERY_KEY, Inventory, Record
 from twinstore.bulk.rows import ScanRow, marked
 from twinstore.catalog.keys import INT64_MIN, KeyRange, KeyType, can_bound
 from twinstore.catalog.tenancy import NO_TENANT, UNKNOWN_TENANT, StoredOwner, TenancyKind
@@ -84,11 +84,13 @@ class FilesystemBulk(DocumentBulk):
         return tuple(Inventory(entity=entity.name, present=present) for entity in self._entities)
 
     @override
-    def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
-        lower: Key | None = None
+    def cut(
+        self, entity: Entity, rows: int, *, tenant_id: str | None = None, within: KeyRange = EVERY_KEY
+    ) -> Iterator[KeyRange]:
+        lower = within.lower
         count, last = 0, None
         with self.view() as view:
-            for batch in view.rows(entity, KeyRange(), tenant_id=tenant_id):
+            for batch in view.rows(entity, within, tenant_id=tenant_id):
                 for row in batch:
                     count += 1
                     if row.key is None or row.key[0] == last or not can_bound(row.key):
@@ -97,7 +99,7 @@ class FilesystemBulk(DocumentBulk):
                     if count > rows:
                         yield KeyRange(lower, upper := (last, *_least(entity)))
                         lower, count = upper, 1
-        yield KeyRange(lower, None)
+        yield KeyRange(lower, within.upper)
 
     @contextmanager
     @override

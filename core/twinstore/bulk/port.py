@@ -77,6 +77,9 @@ __all__ = [
 ]
 
 
+EVERY_KEY: Final = KeyRange()
+# To count more rows than that takes long, so that nobody waits for it.
+MANY_ROWS: Final = 10_000_000
 NO_DIGESTS: Final = NoDigests("its driver has no digests")
 # How the reasons of every target begin that does not take a row.
 NO_PARENT: Final = "the row that it belongs to is not in the target"
@@ -272,7 +275,10 @@ class BulkPort(Protocol):
         ...
 
     def estimated_count(self, entity: Entity) -> int:
-        """Return about how many rows there are, for progress only. Default: they are counted."""
+        """Return about how many rows there are, in a short time also if there are many.
+
+        Default: they are counted.
+        """
         return sum(self.counts(entity).values())
 
     def counted(self, entity: Entity, *, tenant_id: str | None = None) -> Counted:
@@ -295,9 +301,19 @@ class BulkPort(Protocol):
         del entity
         return NO_DIGESTS
 
-    def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
-        """Return ranges of about ``rows`` rows each that together cover every key, lazily, in order."""
+    def cut(
+        self, entity: Entity, rows: int, *, tenant_id: str | None = None, within: KeyRange = EVERY_KEY
+    ) -> Iterator[KeyRange]:
+        """Return ranges of about ``rows`` rows each that together cover a range of keys, lazily, in order."""
         ...
+
+    def sample_keys(self, entity: Entity, count: int) -> Sequence[Key]:
+        """Return up to ``count`` keys of rows in order, at about even distances, found without reading all.
+
+        None if that, or to cut only the rows between two of them, would read all rows. Default: none.
+        """
+        del entity, count
+        return ()
 
     def view(self, *, as_of: Position | None = None) -> AbstractContextManager[BulkView]:
         """Open a view.

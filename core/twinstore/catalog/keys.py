@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -95,6 +95,12 @@ def can_bound(key: Key) -> bool:
     """Whether every store can compare with a key: its texts hold neither U+0000 nor a lone surrogate."""
     texts = (part for part in key if isinstance(part, str))
     return all("\x00" not in part and part.encode(errors="ignore").decode() == part for part in texts)
+
+
+def spread(keys: Iterable[Key | None], count: int) -> Sequence[Key]:
+    """Return some of these keys, each once and in order, at even distances; at most ``count``."""
+    found = sorted({key for key in keys if key is not None})
+    return [found[number * len(found) // count] for number in range(count)] if len(found) > count else found
 
 
 def text(name: str) -> KeyPart:

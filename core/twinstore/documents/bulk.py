@@ -23,6 +23,7 @@ from twinstore.access.scope import UNBOUND
 from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
 from twinstore.bulk.parts import VIEW, WriteCounts
 from twinstore.bulk.port import (
+    EVERY_KEY,
     NO_PARENT,
     BulkPort,
     BulkView,
@@ -165,17 +166,19 @@ class DocumentBulk(BulkPort):
         return None
 
     @override
-    def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
-        lower: Key | None = None
+    def cut(
+        self, entity: Entity, rows: int, *, tenant_id: str | None = None, within: KeyRange = EVERY_KEY
+    ) -> Iterator[KeyRange]:
+        lower = within.lower
         with self.view() as view:
-            batches = view.rows(entity, KeyRange(), tenant_id=tenant_id, batch_size=rows)
-            # From the second batch on: the first range has no lower end, so that nothing lies before it.
+            batches = view.rows(entity, within, tenant_id=tenant_id, batch_size=rows)
+            # From the second batch on: the first range begins where all do, so that nothing lies before it.
             for first, *_ in islice(batches, 1, None):
                 # What is not a key cannot end a range, nor can one that another store cannot compare with.
                 if first.key is not None and can_bound(first.key):
                     yield KeyRange(lower, first.key)
                     lower = first.key
-        yield KeyRange(lower, None)
+        yield KeyRange(lower, within.upper)
 
     @contextmanager
     def view(self, *, as_of: Position | None = None) -> Generator[DocumentView]:

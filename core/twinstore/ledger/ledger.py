@@ -10,7 +10,7 @@ Who may do what:
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -77,10 +77,11 @@ class RangeLedger(JobLedger):
         # What the clock of the server was then at least, and the monotonic clock afterwards.
         self._clocks: dict[tuple[str, str], tuple[datetime, float]] = {}
 
-    def plan(self, lease: Lease, entity: str, ranges: Iterable[KeyRange]) -> None:
+    def plan(self, lease: Lease, entity: str, ranges: Iterable[KeyRange], *, coarse: bool = False) -> None:
         """Store the ranges of an entity, some at a time; does nothing if all are stored already.
 
         Workers take none of them before all are stored. Those of a plan that was interrupted are forgotten.
+        A worker that claims a ``coarse`` one has to :meth:`cut` it.
 
         Raises:
             LeaseLostError: the lease expired or was taken.
@@ -92,15 +93,17 @@ class RangeLedger(JobLedger):
         self._forget_plan(lease, entity)
         remaining = iter(ranges)
         while some := tuple(islice(remaining, PLANNED_AT_ONCE)):
-            self._in_unit(partial(self._plan, lease, entity, some))
+            self._in_unit(partial(self._plan, lease, entity, some, coarse=coarse))
         self._leased(lease, lambda job: job.evolve(cut=(*job.cut, entity)))
 
-    def _plan(self, lease: Lease, entity: str, ranges: Sequence[KeyRange], unit: Access) -> None:
+    def _plan(
+        self, lease: Lease, entity: str, ranges: Sequence[KeyRange], unit: Access, *, coarse: bool
+    ) -> None:
         planned: list[Row[CopyRange]] = []
 
         def grow(job: CopyJob) -> CopyJob:
             # Numbered inside the rule, from the count that it has locked: two entities never share a number.
-            planned[:] = map(Row, planned_ranges(job, entity, ranges))
+            planned[:] = map(Row, planned_ranges(job, entity, ranges, coarse=coarse))
             return job.evolve(planned=job.planned + len(planned))
 
         self._leased(lease, grow, unit)
@@ -319,30 +322,70 @@ class RangeLedger(JobLedger):
         Raises:
             LeaseLostError: it was taken over.
         """
+        ends = claim.within
+        self._divide(
+            claim,
+            lambda own: suspected(part_of(own, KeyRange(ends.lower, at)), lower),
+            [lambda own: suspected(part_of(own, KeyRange(at, ends.upper)), upper)],
+        )
 
-        def cut(unit: Access) -> None:
-            numbers: list[int] = []
+    def cut(self, claim: Claim, ranges: Iterable[KeyRange]) -> Claim:
+        """Put the ranges of which a claimed coarse one consists in its place, up to 1,000 in one step.
 
-            def grow(job: CopyJob | None, now: ServerClock) -> CopyJob:
-                del now
-                numbers[:] = [self._required(job, claim.job_id).planned + 1]
-                return self._required(job, claim.job_id).evolve(planned=numbers[0])
+        The first one stays claimed, and its claim is returned; the others are pending. What is left beyond
+        them is coarse again.
 
-            def shortened(stored: CopyRange | None, now: ServerClock) -> CopyRange:
-                del now
-                return suspected(self._own(stored, claim), lower).evolve(upper=key_json(at))
+        Raises:
+            LeaseLostError: it was taken over.
+        """
+        first, *others = islice(ranges, PLANNED_AT_ONCE)
+        end = (others or [first])[-1].upper
+        rest = [] if end == claim.within.upper else [KeyRange(end, claim.within.upper)]
 
-            change_model(unit, JOBS, (claim.job_id,), grow)
-            first = self._required(
-                change_model(unit, RANGES, (claim.job_id, claim.number), shortened), claim.job_id
+        def pending(within: KeyRange, own: CopyRange) -> CopyRange:
+            return reset(part_of(own, within)).evolve(coarse=within in rest)
+
+        return claim_of(
+            self._divide(
+                claim,
+                lambda own: part_of(own, first).evolve(coarse=False, deaths=0),
+                [partial(pending, within) for within in (*others, *rest)],
             )
-            second = suspected(first, upper).evolve(
-                number=numbers[0], fence=0, lower=key_json(at), upper=key_json(claim.within.upper)
-            )
-            unit.insert(RANGES, ALL_TENANTS, Row(second))
+        )
+
+    def _divide(
+        self,
+        claim: Claim,
+        shorten: Callable[[CopyRange], CopyRange],
+        others: Sequence[Callable[[CopyRange], CopyRange]],
+    ) -> CopyRange:
+        """Shorten a claimed range, and store the others that are made of it; return the shortened one.
+
+        The others have numbers that follow all that there are.
+        """
+
+        def grow(job: CopyJob | None, now: ServerClock) -> CopyJob:
+            del now
+            found = self._required(job, claim.job_id)
+            return found.evolve(planned=found.planned + len(others))
+
+        def changed(unit: Access, change: Callable[[CopyRange], CopyRange]) -> CopyRange:
+            key = claim.job_id, claim.number
+            found = change_model(unit, RANGES, key, lambda stored, _: change(self._own(stored, claim)))
+            return self._required(found, claim.job_id)
+
+        def divide(unit: Access) -> CopyRange:
+            job = self._required(change_model(unit, JOBS, (claim.job_id,), grow), claim.job_id)
+            own = changed(unit, lambda own: own)
+            numbered = enumerate(others, job.planned - len(others) + 1)
+            rows = [Row(part(own).evolve(number=number, fence=0)) for number, part in numbered]
+            if rows:
+                unit.insert_all(RANGES, ALL_TENANTS, rows)
             self._forget_lines(unit, claim.job_id, claim.number)
+            # Last: a store without transactions keeps the whole range until its parts are there.
+            return changed(unit, shorten)
 
-        self._in_unit(cut)
+        return self._in_unit(divide)
 
     def suspect(self, claim: Claim) -> None:
         """Say that a range has one row left, which gets as many tries as a range does.
@@ -447,7 +490,7 @@ def of_entity(job_id: str, entity: str) -> tuple[Equals, Equals]:
     return Equals("jobId", job_id), Equals("entity", entity)
 
 
-def planned_ranges(job: CopyJob, entity: str, ranges: Sequence[KeyRange]) -> list[CopyRange]:
+def planned_ranges(job: CopyJob, entity: str, ranges: Sequence[KeyRange], *, coarse: bool) -> list[CopyRange]:
     """Return the rows of new ranges, numbered after those that the job has."""
     return [
         CopyRange(
@@ -456,6 +499,7 @@ def planned_ranges(job: CopyJob, entity: str, ranges: Sequence[KeyRange]) -> lis
             entity=entity,
             lower=key_json(within.lower),
             upper=key_json(within.upper),
+            coarse=coarse,
         )
         for number, within in enumerate(ranges, job.planned + 1)
     ]
@@ -489,6 +533,7 @@ def claim_of(stored: CopyRange) -> Claim:
         within_of(stored),
         stored.deaths,
         stored.suspicion,
+        stored.coarse,
     )
 
 
@@ -498,9 +543,19 @@ def is_owned(stored: CopyRange, claim: Claim) -> bool:
     return (stored.state, stored.worker, stored.fence) == mine
 
 
+def part_of(stored: CopyRange, within: KeyRange) -> CopyRange:
+    """Return a range with other ends."""
+    return stored.evolve(lower=key_json(within.lower), upper=key_json(within.upper))
+
+
+def reset(stored: CopyRange) -> CopyRange:
+    """Return a range as pending, as if nobody had claimed it."""
+    return stored.evolve(state=RangeState.PENDING, worker=None, attempts=0, deaths=0)
+
+
 def suspected(stored: CopyRange, suspicion: Suspicion) -> CopyRange:
     """Return a range as pending that is known to have killed workers."""
-    return stored.evolve(state=RangeState.PENDING, worker=None, attempts=0, deaths=0, suspicion=suspicion)
+    return reset(stored).evolve(suspicion=suspicion)
 
 
 def reopened(stored: CopyRange | None, now: ServerClock) -> CopyRange | None:
@@ -508,17 +563,7 @@ def reopened(stored: CopyRange | None, now: ServerClock) -> CopyRange | None:
     del now
     if stored is None or stored.state not in {RangeState.LIVE, RangeState.FAILED}:
         return None
-    return stored.evolve(
-        state=RangeState.PENDING,
-        worker=None,
-        attempts=0,
-        deaths=0,
-        suspicion=None,
-        tally=(),
-        under=None,
-        noted=False,
-        finished_at=None,
-    )
+    return reset(stored).evolve(suspicion=None, tally=(), under=None, noted=False, finished_at=None)
 
 
 # A line of the quarantine may hold 1 MB, and a page is in memory as a whole.

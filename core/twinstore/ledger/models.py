@@ -135,6 +135,7 @@ class CopyRange(CanonicalModel):
         tally: the result of copying it, once it is live.
         under: the digest of the rules under which it was copied; absent without rules.
         noted: whether the tally has anything that a later run may look at again.
+        coarse: whether it has many rows, so that its worker cuts it before it copies the first part.
     """
 
     job_id: Id
@@ -152,6 +153,7 @@ class CopyRange(CanonicalModel):
     tally: tuple[TallyLine, ...] = ()
     under: OptionalText = Field(default=None, exclude_if=is_empty)
     noted: Flag = Field(default=False, exclude_if=is_empty)
+    coarse: Flag = Field(default=False, exclude_if=is_empty)
     position: OptionalText = None
     finished_at: Timestamp | None = None
 
@@ -248,6 +250,7 @@ class RangeProgress:
     attempts: int = 0
     deaths: int = 0
     suspicion: Suspicion | None = None
+    coarse: bool = False
     tally: RangeTally | None = None
     position: Position | None = None
     finished_at: datetime | None = None
@@ -265,6 +268,7 @@ class RangeProgress:
             attempts=stored.attempts,
             deaths=stored.deaths,
             suspicion=stored.suspicion,
+            coarse=stored.coarse,
             tally=RangeTally.of(stored.tally) if stored.finished_at is not None else None,
             position=stored.position,
             finished_at=stored.finished_at,
@@ -296,6 +300,7 @@ class Claim:
     within: KeyRange
     deaths: int = 0
     suspicion: Suspicion | None = None
+    coarse: bool = False
 
     @property
     def kills(self) -> bool:

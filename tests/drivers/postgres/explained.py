@@ -238,8 +238,13 @@ class Explainer:
         return None if found is None else found[0]
 
 
-# What is marked as deleted is disabled.
-WRITTEN: Final = {"payload || ": "{}", 'SET "enabled" = ': False}
+# What is marked as deleted is disabled. A sample is all rows.
+WRITTEN: Final = {
+    "payload || ": "{}",
+    'SET "enabled" = ': False,
+    "TABLESAMPLE SYSTEM (": 100,
+    "random() < ": 1,
+}
 
 
 class Binder:

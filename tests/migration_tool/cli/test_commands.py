@@ -274,8 +274,10 @@ def test_progress_after_a_resume_counts_what_is_new_and_ends_without_an_estimate
     stream = StringIO()
     with progress_on(stream) as progress:
         progress.start("runs", 1000, 900)
+        progress.start("audit", 1000, 900, estimated=True)
         progress.finish("runs")
-    assert stream.getvalue() == "runs: 900 of 1,000, 0/s\n"
+        progress.finish("audit")
+    assert stream.getvalue() == "runs: 900 of 1,000, 0/s\naudit: 900 of ~1,000, 0/s\n"
 
 
 def test_progress_of_two_parts_at_a_time_is_counted_separately() -> None:

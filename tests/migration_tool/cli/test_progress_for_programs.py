@@ -51,6 +51,7 @@ FIELDS: Final = {
     "state",
     "done",
     "total",
+    "estimated",
     "rate",
     "eta_seconds",
     "elapsed_seconds",
@@ -76,7 +77,7 @@ class Asking(Progress):
         self._ask = ask
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
         """Do nothing."""
 
     @override

@@ -56,7 +56,7 @@ class AtEntity(SilentProgress):
         self._action = action
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
         if name == self._name:
             self._action()
 

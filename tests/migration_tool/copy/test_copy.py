@@ -366,8 +366,8 @@ class TestInterruption:
 
         class Interrupter(SilentProgress):
             @override
-            def start(self, name: str, total: int, done: int = 0) -> None:
-                del total, done
+            def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
+                del total, done, estimated
                 if name == part:
                     stop.request(SIGTERM)
 

@@ -156,8 +156,8 @@ def test_an_interrupted_run_exports_what_is_known_so_far(pair: MemoryPair) -> No
 
     class Interrupter(SilentProgress):
         @override
-        def start(self, name: str, total: int, done: int = 0) -> None:
-            del total, done
+        def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
+            del total, done, estimated
             if name == "audit":
                 stop.request(15)
 

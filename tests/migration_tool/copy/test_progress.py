@@ -48,7 +48,7 @@ class Heard(Progress):
         self._stop, self._after = stop, after
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
         """Keep what was done before."""
         self.done[name] += done
 

@@ -248,8 +248,8 @@ class TestSharing:
             """Takes a range of the runs as soon as they begin, and finishes it when the audit is done."""
 
             @override
-            def start(self, name: str, total: int, done: int = 0) -> None:
-                del total, done
+            def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
+                del total, done, estimated
                 if name == "runs" and (claim := ledger.take(job_of(pair).id, "colleague", "runs", LONG)):
                     claims.append(claim)
 
@@ -275,8 +275,8 @@ class TestSharing:
             """Stops the job when the runs begin."""
 
             @override
-            def start(self, name: str, total: int, done: int = 0) -> None:
-                del total, done
+            def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
+                del total, done, estimated
                 if name == "runs":
                     lease = ledger.lease(job_of(pair).id)
                     assert lease is not None

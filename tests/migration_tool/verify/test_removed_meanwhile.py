@@ -103,7 +103,7 @@ class Hook(SilentProgress):
     done: list[Step] = field(default_factory=list)
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
         self._at(COUNTED)
 
     @override

@@ -61,6 +61,7 @@ class EntityPlan(Frozen):
         tenants: the same by tenant; ``:none`` for rows without one, empty for an unknown one.
         ranges: in how many ranges they are copied.
         rows_in_target: how many rows the target has.
+        estimated: whether a side has so many that the numbers are estimated, and not known by tenant.
     """
 
     entity: str
@@ -68,6 +69,7 @@ class EntityPlan(Frozen):
     tenants: dict[str, int]
     ranges: int
     rows_in_target: int
+    estimated: bool
 
 
 class PlannedEffect(Frozen):
@@ -135,6 +137,7 @@ class PlanReport(Frozen):
         causes: what would be refused or changed, and why, the most frequent first.
         sampled: how many documents of each entity were read for them, ``null`` for all.
         rows: rows of all entities.
+        estimated: whether that number is estimated, at least in part.
         estimate: how long it takes.
     """
 
@@ -153,6 +156,7 @@ class PlanReport(Frozen):
     causes: tuple[PlannedCause, ...]
     sampled: dict[str, int] | None
     rows: int
+    estimated: bool
     estimate: Estimate
 
 
@@ -174,7 +178,8 @@ def plan_copy(
     as_of = resolve_as_of(source.bulk, options.as_of)
     migrated = is_migrated(target)
     require_tenants((source, target) if migrated else (source,), options.tenants)
-    planned = [_planned(entity, source, target if migrated else None, options) for entity in entities]
+    there = target if migrated else None
+    planned = [_planned(entity, source, there, options, full=full) for entity in entities]
     rows = sum(item.rows for item in planned)
     surveyor = Surveyor(source, target, options, as_of, stop or StopSwitch())
     for entity, item in zip(entities, planned, strict=True):
@@ -208,24 +213,37 @@ def plan_copy(
         causes=tuple(_causes(survey, entities, planned)),
         sampled=None if full else dict(survey.rows),
         rows=rows,
+        estimated=any(item.estimated for item in planned),
         estimate=Estimate(
             documents_per_second=round(rate), seconds=round(sorting + rows / rate) if rate else 0, basis=BASIS
         ),
     )
 
 
-def _planned(entity: Entity, source: Store, target: Store | None, options: CopyOptions) -> EntityPlan:
+def _planned(
+    entity: Entity, source: Store, target: Store | None, options: CopyOptions, *, full: bool
+) -> EntityPlan:
     rows = SourceRows(source.bulk, options)
-    tenants = rows.counted(entity, options.range_size)
-    there = {}
-    if target is not None:
-        there = SourceRows(target.bulk, replace(options, rules=NO_RULES)).counted(entity, options.range_size)
+    there = None if target is None else SourceRows(target.bulk, replace(options, rules=NO_RULES))
+    size = rows.range_size(entity)
+    if not full and (rows.is_large(entity) or (there is not None and there.is_large(entity))):
+        number = rows.count(entity)
+        return EntityPlan(
+            entity=entity.name,
+            rows=number,
+            tenants={},
+            ranges=-(-number // size) or 1,
+            rows_in_target=0 if there is None else there.count(entity),
+            estimated=True,
+        )
+    tenants = rows.counted(entity, size)
     return EntityPlan(
         entity=entity.name,
         rows=sum(tenants.values()),
         tenants=tenants,
-        ranges=sum(1 for _ in rows.cut(entity, options.range_size)),
-        rows_in_target=sum(there.values()),
+        ranges=sum(1 for _ in rows.cut(entity, size)),
+        rows_in_target=0 if there is None else sum(there.counted(entity, size).values()),
+        estimated=False,
     )
 
 

@@ -97,7 +97,8 @@ class Surveyor:
         if slow or rows <= SAMPLE:
             self._range(entity, KeyRange(), SAMPLE, sorts=slow and rows > SAMPLE)
             return
-        for within in islice(self._rows.cut(entity, max(rows // PLACES, 1)), PLACES):
+        ranges = self._rows.coarse(entity, PLACES) or self._rows.cut(entity, max(rows // PLACES, 1))
+        for within in islice(ranges, PLACES):
             self._range(entity, within, SAMPLE // PLACES)
 
     def full(self, entity: Entity) -> None:

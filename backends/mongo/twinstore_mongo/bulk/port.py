@@ -14,9 +14,9 @@ from twinstore.access.query import batch_size_argument
 from twinstore.access.scope import UNBOUND, record_system_scope
 from twinstore.access.unit_state import UnitState
 from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
-from twinstore.bulk.port import BulkPort
+from twinstore.bulk.port import EVERY_KEY, BulkPort
 from twinstore.bulk.rows import Counted
-from twinstore.catalog.keys import KeyRange
+from twinstore.catalog.keys import KeyRange, spread
 from twinstore.catalog.tenancy import label_of
 from twinstore.ledger import LEDGER_MODULE
 from twinstore.plugins.options import ModuleOptions
@@ -38,14 +38,16 @@ from twinstore_mongo.mapping.key_order import (
     SORTED_ROWS,
     cuts_after,
     has_key_index,
+    key_in,
     order_of,
+    projection,
     sorted_cuts,
 )
 from twinstore_mongo.mapping.layout import ID
 from twinstore_mongo.schema.migrator import initializer_class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from twinstore.access.protocol import Access
@@ -192,9 +194,26 @@ class MongoBulk(BulkPort):
         return digestible(entity, self._changes)
 
     @override
-    def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
+    def cut(
+        self, entity: Entity, rows: int, *, tenant_id: str | None = None, within: KeyRange = EVERY_KEY
+    ) -> Iterator[KeyRange]:
         record_system_scope("bulk cut")
-        return self._cut(entity, batch_size_argument(rows), self._tenant_filter(entity, tenant_id))
+        return self._cut(entity, batch_size_argument(rows), self._tenant_filter(entity, tenant_id), within)
+
+    @override
+    def sample_keys(self, entity: Entity, count: int) -> Sequence[Key]:
+        record_system_scope("bulk cut")
+        store, codec = self._connection.store, place_of(entity, self._changes)
+        collection = store.collection(self._connection.collection_name(entity))
+        with translating(store.where.of(entity)), store.with_index_timeout():
+            if not has_key_index(collection, order_of(codec.key)):
+                return ()
+            # First, or the server reads all documents instead of some at random.
+            sample: list[Document] = [{"$sample": {"size": count}}, {"$project": projection(codec)}]
+            found = collection.aggregate_raw_batches(sample, collation=SIMPLE)
+            return spread(
+                (key_in(raw, codec) for batch in raw_batches(found) for raw in documents_of(batch)), count
+            )
 
     @contextmanager
     @override
@@ -240,14 +259,16 @@ class MongoBulk(BulkPort):
     def _tenant_filter(self, entity: Entity, tenant_id: str | None) -> TenantFilter:
         return tenant_filter(entity, tenant_id, self._connection.collection_name)
 
-    def _cut(self, entity: Entity, rows: int, of: TenantFilter) -> Iterator[KeyRange]:
-        lower: Key | None = None
-        for upper in self._cuts(entity, rows, of):
+    def _cut(self, entity: Entity, rows: int, of: TenantFilter, within: KeyRange) -> Iterator[KeyRange]:
+        lower = within.lower
+        for upper in self._cuts(entity, rows, of, lower):
+            if within.upper is not None and upper >= within.upper:
+                break
             yield KeyRange(lower, upper)
             lower = upper
-        yield KeyRange(lower, None)
+        yield KeyRange(lower, within.upper)
 
-    def _cuts(self, entity: Entity, rows: int, of: TenantFilter) -> Iterator[Key]:
+    def _cuts(self, entity: Entity, rows: int, of: TenantFilter, lower: Key | None) -> Iterator[Key]:
         """Yield the keys at which ranges end: from the index, or from one pass if no index serves."""
         store, codec = self._connection.store, place_of(entity, self._changes)
         collection = store.collection(self._connection.collection_name(entity))
@@ -259,9 +280,10 @@ class MongoBulk(BulkPort):
                 rows = max(rows, SORTED_ROWS)
                 with store.with_index_timeout():
                     fits = collection.estimated_document_count() <= rows
-                yield from () if fits else sorted_cuts(store, collection, codec, rows, of.stages)
+                cuts = () if fits else sorted_cuts(store, collection, codec, rows, of.stages)
+                yield from (key for key in cuts if lower is None or key > lower)
                 return
-            last: Key | None = None
+            last = lower
             # Separate queries, so that no cursor waits on the server while the caller works on a range.
             while True:
                 with store.limited():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from typing_extensions import override
 from twinstore.access.query import batch_size_argument
 from twinstore.access.scope import UNBOUND, record_system_scope
 from twinstore.bulk.changes import NO_CHANGES, DocumentChanges
-from twinstore.bulk.port import BulkPort
-from twinstore.catalog.keys import LONGEST_TEXT, KeyRange
+from twinstore.bulk.port import EVERY_KEY, MANY_ROWS, BulkPort
+from twinstore.catalog.keys import LONGEST_TEXT, KeyRange, spread
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import Outcome, UnsupportedCapabilityError
 from twinstore_postgres.access.access import PostgresAccess
@@ -59,6 +59,16 @@ if TYPE_CHECKING:
     from twinstore_postgres.mapping.table import Table
 
 COUNTS: Final = 'SELECT {tenant} COLLATE "C", count(*) FROM {table} WHERE {where} GROUP BY 1 ORDER BY 1'
+# Whether samples can be taken, unlike of views; and what the server remembers, once all parts are analysed.
+ESTIMATE: Final = b"""
+SELECT bool_and(p.relkind IN ('r', 'm')), CASE WHEN min(p.reltuples) >= 0 THEN sum(p.reltuples)::bigint END
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_class p ON p.oid = c.oid OR p.oid IN (SELECT relid FROM pg_partition_tree(c.oid))
+ WHERE n.nspname = %s AND c.relname = %s AND p.relkind IN ('r', 'm', 'f', 'v')
+"""
+# The server takes all rows of some pages. Few of each are kept, because their keys may be neighbours.
+SAMPLED: Final = 100
+SAMPLE: Final = "SELECT {key} FROM {table} TABLESAMPLE SYSTEM (%s) WHERE random() < %s"
 NOW: Final = "SELECT clock_timestamp()"
 # REPEATABLE READ: everything that one view or one count reads is of one state.
 SNAPSHOT_BEGIN: Final = UNIT[True]
@@ -162,8 +172,35 @@ class PostgresBulk(BulkPort):
         return CHANGED if entity.name in self._changes.documents else digestible(entity)
 
     @override
-    def cut(self, entity: Entity, rows: int, *, tenant_id: str | None = None) -> Iterator[KeyRange]:
-        return self._cut(table_of(entity), batch_size_argument(rows), tenant_of(tenant_id))
+    def estimated_count(self, entity: Entity) -> int:
+        return self._sized(entity)[1]
+
+    @override
+    def cut(
+        self, entity: Entity, rows: int, *, tenant_id: str | None = None, within: KeyRange = EVERY_KEY
+    ) -> Iterator[KeyRange]:
+        return self._cut(table_of(entity), batch_size_argument(rows), tenant_of(tenant_id), within)
+
+    @override
+    def sample_keys(self, entity: Entity, count: int) -> Sequence[Key]:
+        is_table, rows = self._sized(entity)
+        if not (is_table and rows):
+            return ()
+        read = min(SAMPLED * count / rows, 1)
+        step = Unprepared(table_of(entity).statement(SAMPLE)), [100 * read, count / rows / read]
+        with self._connections.system("bulk cut", begin=SNAPSHOT_BEGIN) as transaction:
+            (found,) = transaction.run(step, subject=Subject(entity))
+        return spread((key if entity.admits_key(key) else None for key in found.rows), count)
+
+    def _sized(self, entity: Entity) -> tuple[bool, int]:
+        """Return whether samples of a table can be taken, and how many rows it has; many are estimated."""
+        step = ESTIMATE, [entity.module, entity.name]
+        with self._connections.system("bulk counts", begin=SNAPSHOT_BEGIN) as transaction:
+            (found,) = transaction.run(step, subject=Subject(entity))
+        is_table, estimate = found.first or (False, None)
+        if estimate is None or estimate <= MANY_ROWS:
+            estimate = super().estimated_count(entity)
+        return bool(is_table), estimate
 
     @contextmanager
     @override
@@ -207,14 +244,12 @@ class PostgresBulk(BulkPort):
         record_system_scope("bulk access")
         return PostgresAccess(UnboundExecution(self._connections, UNBOUND), {})
 
-    def _cut(self, table: Table, rows: int, tenant: str | None) -> Iterator[KeyRange]:
-        lower: Key | None = None
-        while True:
-            upper = self._key_after(table, lower, rows, tenant)
+    def _cut(self, table: Table, rows: int, tenant: str | None, within: KeyRange) -> Iterator[KeyRange]:
+        lower, end = within.lower, within.upper
+        while (upper := self._key_after(table, lower, rows, tenant)) and (end is None or upper < end):
             yield KeyRange(lower, upper)
-            if upper is None:
-                return
             lower = upper
+        yield KeyRange(lower, end)
 
     def _key_after(self, table: Table, lower: Key | None, rows: int, tenant: str | None) -> Key | None:
         """Return the key that lies some rows after another one, ``None`` beyond the last."""

@@ -154,6 +154,23 @@ class BulkContract(BulkCases, capability="bulk"):
         assert len(found) == len(set(found)) == filled.count(entity)
 
     @each_entity
+    def test_a_range_is_cut_alone_and_sampled_keys_are_those_of_rows(
+        self, filled: Workspace, entity: Entity
+    ) -> None:
+        bulk = filled.storage.bulk
+        keys = [record.key for record in records_of(bulk, entity, EVERYTHING, filled.tenant)]
+        for within in (KeyRange(None, keys[-1]), KeyRange(keys[1], keys[-1]), KeyRange(keys[1], None)):
+            ranges = list(bulk.cut(entity, 3, tenant_id=owner_in(entity, filled.tenant), within=within))
+            assert KeyRange(ranges[0].lower, ranges[-1].upper) == within
+            assert [item.upper for item in ranges[:-1]] == [item.lower for item in ranges[1:]]
+            assert all(None not in (item.lower, item.upper) for item in ranges[1:-1])
+        sampled = list(bulk.sample_keys(entity, 3))
+        assert len(sampled) <= 3
+        assert sampled == sorted(set(sampled))
+        with bulk.view() as view:
+            assert len(list(view.rows_of(entity, sampled))) == len(sampled)
+
+    @each_entity
     def test_nothing_is_covered_by_one_unbounded_range(
         self, exclusive_workspace: Workspace, entity: Entity
     ) -> None:

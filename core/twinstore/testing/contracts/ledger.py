@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -615,6 +616,41 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
         again = taken(ledger, job.id, self.entity.name)
         assert (again.deaths, again.suspicion, list(ledger.quarantined(job.id))) == (0, None, [])
         assert ledger.counts(job.id) == {"live": 2, "copying": 1}
+
+    @of_tenants
+    @needs("transactions")
+    def test_a_coarse_range_is_cut_by_its_worker_and_by_no_other(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
+        job = ledger.start(unique("job"), {}, at())
+        lease = ledger.acquire(job.id, "first", HOUR)
+        coarse = ranges_at("m")
+        ledger.plan(lease, self.entity.name, coarse, coarse=True)
+        dead, other = (taken(ledger, job.id, self.entity.name, worker=name) for name in ("dead", "other"))
+
+        def interrupted() -> Iterator[KeyRange]:
+            yield KeyRange(None, ("b",))
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            ledger.cut(dead, interrupted())
+        claim = take_over(ledger, dead)
+        assert (claim.coarse, claim.within, claim.deaths) == (True, coarse[0], 1)
+        with pytest.raises(LeaseLostError):
+            ledger.cut(dead, [coarse[0]])
+        assert [item.within for item in ledger.ranges(job.id)] == coarse
+        keys = [None, *((f"{number:04}",) for number in range(PLANNED_AT_ONCE + 1)), ("m",)]
+        parts = [KeyRange(*ends) for ends in pairwise(keys)]
+        first = ledger.cut(claim, parts)
+        assert first == replace(claim, within=parts[0], coarse=False, deaths=0)
+        # What one step did not take is coarse, and follows all others.
+        rest = KeyRange(parts[PLANNED_AT_ONCE].lower, ("m",))
+        found = [(item.within, item.coarse) for item in ledger.ranges(job.id)]
+        wanted = [(parts[0], False), (coarse[1], True), *((part, False) for part in parts[1:PLANNED_AT_ONCE])]
+        assert found == [*wanted, (rest, True)]
+        assert ledger.counts(job.id) == {"copying": 2, "pending": PLANNED_AT_ONCE}
+        finished(workspace, first)
+        assert ledger.cut(other, [coarse[1]]).within == coarse[1]
+        assert taken(ledger, job.id, self.entity.name).within == parts[1]
 
     @of_tenants
     @needs("transactions")

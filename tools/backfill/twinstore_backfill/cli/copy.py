@@ -59,7 +59,12 @@ def copy(
     ] = None,
     as_of: AsOf = None,
     range_size: Annotated[
-        int, typer.Option("--range-size", help="Rows per range, which is the unit of commit and of resuming.")
+        int,
+        typer.Option(
+            "--range-size",
+            help="Rows per range, which is the unit of commit and of resuming. Beyond 10,000,000 rows of an "
+            "entity: the least; then a range has the rows of 15 seconds, at most 100,000.",
+        ),
     ] = 10_000,
     out: CopyOut = None,
     execute: Execute = False,

@@ -189,7 +189,9 @@ STATUS_COLUMNS = ("entity", "finished", "copying", "pending", "failed", "read", 
 def plan_texts(plan: PlanReport) -> Iterator[RenderableType]:
     """Yield what a copy would do."""
     rows = [
-        (item.entity, item.rows, len(item.tenants), item.ranges, item.rows_in_target)
+        (item.entity, f"~{item.rows:,}", "", f"~{item.ranges:,}", f"~{item.rows_in_target:,}")
+        if item.estimated
+        else (item.entity, item.rows, len(item.tenants), item.ranges, item.rows_in_target)
         for item in plan.entities
     ]
     yield f"From {plan.source.place}"
@@ -211,7 +213,7 @@ def plan_texts(plan: PlanReport) -> Iterator[RenderableType]:
         yield "The source has no rows to copy."
         return
     yield (
-        f"{number_of(plan.rows, 'row')}; {about(plan.estimate.seconds)} at "
+        f"{'~' if plan.estimated else ''}{number_of(plan.rows, 'row')}; {about(plan.estimate.seconds)} at "
         f"{plan.estimate.documents_per_second:,} documents per second: {plan.estimate.basis}. A trial run "
         "into a scratch database shows how long it takes with your target."
     )

@@ -221,7 +221,8 @@ def _plan_texts(plan: PlanReport) -> Iterator[RenderableType]:
     yield f"From {plan.source.place}"
     yield f"to   {plan.target.place}"
     time = f", {about(plan.estimate.seconds)} to copy" if plan.rows else ""
-    yield f"Plan: {largest({item.entity: item.rows for item in plan.entities})}{time}."
+    rows = largest({item.entity: item.rows for item in plan.entities})
+    yield f"Plan: {'~' if plan.estimated else ''}{rows}{time}."
     if plan.pending_migrations:
         yield f"Plan: {number_of(len(plan.pending_migrations), 'migration')} of the target to apply."
     yield from warning_texts(plan.warnings, plan.speed_only)

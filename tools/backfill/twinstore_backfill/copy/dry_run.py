@@ -181,7 +181,8 @@ class DryRun:
         if self._rows.subset.by_key:
             ranges = tuple(ranges)
             most = len(ranges) * self._options.range_size
-        self._progress.start(entity.name, self._rows.count(entity, most))
+        total, is_large = self._rows.count(entity, most), self._rows.is_large(entity)
+        self._progress.start(entity.name, total, estimated=is_large)
         with UniqueValues(entity) as uniques:
             for within in ranges:
                 self._range(entity, within, as_of, uniques)

@@ -56,7 +56,7 @@ from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.outcome import PreflightError, UnknownJobError
 from twinstore_backfill.process.files import require_writable
 from twinstore_backfill.process.memory import tuned_gc
-from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.process.stopping import StopRequestedError, checked
 from twinstore_backfill.report.fast_path import fast_path_report
 from twinstore_backfill.retention import expiry_test, resolve_as_of
 from twinstore_backfill.rules import job_rules
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import KeyRange
     from twinstore.ledger import CopyJob, Lease
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.process.stopping import StopSwitch
@@ -89,6 +88,11 @@ EARLIER: Final = (
     "An earlier release of twinstore has begun this copy, and its plan cannot be continued. Install that "
     "release again and run the same command; when the copy is complete, a copy by this release begins again."
 )
+
+# A large entity is cut into so many ranges at most, of about so many rows at least, and each of those by the
+# worker that takes it.
+COARSE_RANGES: Final = 1000
+COARSE_ROWS: Final = 1_000_000
 RESUME: Final = "Finished ranges are saved; run the same command again to continue."
 
 
@@ -215,7 +219,7 @@ class Copy:
         with self._lines_exported(job):
             reopen = lambda: self._reopen_ranges(job, keeper.refresh())  # noqa: E731
             self._conflict_retry.run("Opening ranges again", reopen)
-            self._plan(keeper, entities)
+            self._plan(keeper, job, entities)
             self._copy_ranges(context, job)
             # Before the signal: that another process has taken over is what a user must know first.
             if keeper.lost is not None:
@@ -342,35 +346,41 @@ class Copy:
         again |= self._limits(job).reopen(self._ledger.noted_ranges(job), again)
         self._ledger.reopen(lease, sorted(again))
 
-    def _plan(self, keeper: LeaseKeeper, entities: Sequence[Entity]) -> None:
-        """Cut the entities of which the ledger has not all ranges."""
+    def _plan(self, keeper: LeaseKeeper, job: CopyJob, entities: Sequence[Entity]) -> None:
+        """Cut the entities of which the ledger has not all ranges; large ones are cut again by workers."""
         for entity in entities:
-            self._ledger.plan(keeper.refresh(), entity.name, self._cut(entity))
-
-    def _cut(self, entity: Entity) -> Iterator[KeyRange]:
-        for within in self._rows.cut(entity, self._options.range_size):
-            # The next run forgets the ranges that are stored by then, and begins again.
-            self._stop.check()
-            yield within
+            if entity.name in job.cut:
+                continue
+            count = min(COARSE_RANGES, self._rows.count(entity) // COARSE_ROWS)
+            coarse = self._rows.coarse(entity, count)
+            ranges = coarse or self._rows.cut(entity, self._rows.range_size(entity))
+            # The next run forgets the ranges that are stored by the time of a stop, and begins again.
+            ranges = checked(ranges, self._stop)
+            self._ledger.plan(keeper.refresh(), entity.name, ranges, coarse=bool(coarse))
 
     def _threads(self, job: CopyJob) -> int:
         """Return how many threads have something to do."""
         counts = self._ledger.counts(job.id)
         unfinished = sum(count for state, count in counts.items() if state != RangeState.LIVE.value)
-        # A thread pool cannot have none.
-        return max(1, min(self._options.jobs, unfinished))
+        if unfinished < self._options.jobs:
+            pending = self._ledger.ranges(job.id, state=RangeState.PENDING)
+            # A thread pool cannot have none.
+            return self._options.jobs if any(item.coarse for item in pending) else max(1, unfinished)
+        return self._options.jobs
 
     def _begin(self, job: CopyJob, entity: Entity) -> None:
         ranges = self._ledger.counts(job.id, entity.name)
         live = ranges.get(RangeState.LIVE.value, 0)
-        most = sum(ranges.values()) * self._options.range_size
+        size = self._rows.range_size(entity)
+        most = sum(ranges.values()) * size
         before = Counter[str]()
         if live > MOST_TALLIES:
-            before["read"] = live * self._options.range_size
+            before["read"] = live * size
         elif live:
             for item in self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE):
                 before.update(outcomes_of(item.tally) if item.tally else {})
-        self._progress.start(entity.name, self._rows.count(entity, most), before["read"])
+        total, is_large = self._rows.count(entity, most), self._rows.is_large(entity)
+        self._progress.start(entity.name, total, before["read"], estimated=is_large)
         self._progress.count(entity.name, before)
 
     def _write_moves(self, job: CopyJob, keeper: LeaseKeeper, entity: Entity) -> bool:

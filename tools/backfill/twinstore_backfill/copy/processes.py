@@ -329,7 +329,7 @@ class RemoteProgress(Progress):
         self._parent = parent
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
         """Leave it to the parent."""
 
     @override

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk.normal_form import marker_not_normal
-from twinstore.bulk.port import Record
+from twinstore.bulk.port import EVERY_KEY, MANY_ROWS, Record
 from twinstore.bulk.release import copy_counts, copyable_rows
 from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN
+from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.tenancy import NO_TENANT, Tenant
 from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.fast.library import library
@@ -25,7 +26,7 @@ from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.copy.rules.selection import check_selection, decides_tenant
 from twinstore_backfill.copy.rules.tallies import RuleTally
 from twinstore_backfill.retention import is_meant
-from twinstore_backfill.rules.model import NO_RULES, DropRule
+from twinstore_backfill.rules.model import NO_RULES, DropRule, IdRule, KeyRule
 from twinstore_backfill.subset import EVERYTHING
 
 if TYPE_CHECKING:
@@ -34,13 +35,20 @@ if TYPE_CHECKING:
 
     from twinstore.bulk.port import BulkPort, BulkView, Conflict, ImportOutcome, Rejected
     from twinstore.catalog.entity import Entity
-    from twinstore.catalog.keys import Key, KeyRange
+    from twinstore.catalog.keys import Key
     from twinstore.fast.records import BatchCounts
     from twinstore_backfill.copy.options import CopyOptions
     from twinstore_backfill.copy.quarantine import LineSink
     from twinstore_backfill.retention import ExpiryTest
     from twinstore_backfill.rules.model import JobRules
     from twinstore_backfill.subset import Subset
+
+# Of a job: the ledger and a comparison take memory and time for each.
+MOST_RANGES: Final = 1_000_000
+# How long a range takes where workers cut, and how many rows it has then at most: an interruption throws
+# them away.
+RANGE_SECONDS: Final = 15.0
+ROWS_OF_WORKERS: Final = 100_000
 
 
 class SourceRows:
@@ -66,6 +74,8 @@ class SourceRows:
         self.tenants = tuple(sorted(set(options.tenants)))
         self._batch_size = options.rows_per_batch
         self._packed_size = options.rows_per_packed_batch
+        self._range_size = options.range_size
+        self._counted: dict[str, int] = {}
         if self.tenants:
             check_selection(self.rules, port.entities())
 
@@ -133,12 +143,46 @@ class SourceRows:
         with as_verified(self.port, view, self.rules) as here, target.view() as there:
             return {**known, **kinds_alike(here, there, entity, keys, self.rules.of(entity, DropRule))}
 
-    def cut(self, entity: Entity, rows: int) -> Iterator[KeyRange]:
-        """Cut an entity. For one tenant its own rows count, for several those of all."""
+    def cut(self, entity: Entity, rows: int, within: KeyRange = EVERY_KEY) -> Iterator[KeyRange]:
+        """Cut an entity, or a range of it. For one tenant its own rows count, for several those of all."""
         # With several tenants the same ranges are read once for each, so they are cut over all rows.
         tenants = self._read_tenants(entity)
         tenant = tenants[0] if len(tenants) == 1 else None
-        return self.subset.ranges(entity, self.port.cut(entity, rows, tenant_id=tenant))
+        return self.subset.ranges(entity, self.port.cut(entity, rows, tenant_id=tenant, within=within))
+
+    def coarse(self, entity: Entity, count: int) -> list[KeyRange]:
+        """Return about so many ranges that together cover a large entity; none if it must be cut at once."""
+        keys = (
+            ()
+            if self.makes_keys(entity) or not self.is_large(entity)
+            else self.port.sample_keys(entity, count)
+        )
+        return [KeyRange(*ends) for ends in pairwise((None, *keys, None))] if keys else []
+
+    def range_size(self, entity: Entity, speed: float = 0.0) -> int:
+        """Return how many rows a range has if so many are copied in a second, as far as that is known."""
+        least = max(self._range_size, -(-self._count(entity) // MOST_RANGES))
+        return max(least, min(round(speed * RANGE_SECONDS), ROWS_OF_WORKERS))
+
+    def makes_keys(self, entity: Entity) -> bool:
+        """Whether rules make the keys; then these are not read alone."""
+        return any(isinstance(rule, KeyRule | IdRule) for rule in self.rules.changing(entity))
+
+    def is_large(self, entity: Entity) -> bool:
+        """Whether all rows are meant and are so many that their number is only estimated."""
+        return self._is_whole(entity) and not self.subset and self._count(entity) > MANY_ROWS
+
+    def _is_whole(self, entity: Entity) -> bool:
+        return None in self._read_tenants(entity) and not entity.local_keys
+
+    def _count(self, entity: Entity) -> int:
+        """Return about how many rows of all keys there are to read; asked once."""
+        if entity.name not in self._counted:
+            estimate = self._is_whole(entity)
+            self._counted[entity.name] = (
+                self.port.estimated_count(entity) if estimate else sum(self.counts(entity).values())
+            )
+        return self._counted[entity.name]
 
     def counts(self, entity: Entity) -> dict[str, int]:
         """Return the number of rows to read, by the label of their stored owner, as if all were meant."""
@@ -148,8 +192,7 @@ class SourceRows:
 
     def count(self, entity: Entity, most: int | None = None) -> int:
         """Return the approximate number of rows to read: with bounds between keys at most ``most``."""
-        is_whole = None in self._read_tenants(entity) and not entity.local_keys
-        found = self.port.estimated_count(entity) if is_whole else sum(self.counts(entity).values())
+        found = self._count(entity)
         return min(found, most) if most is not None and self.subset.by_key else found
 
     def counted(self, entity: Entity, rows: int) -> dict[str, int]:

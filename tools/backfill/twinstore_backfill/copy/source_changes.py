@@ -41,7 +41,8 @@ class EntityState:
 def entity_states(rows: SourceRows, entities: Sequence[Entity]) -> dict[str, EntityState]:
     """Return the present state of each entity, without those that cannot be queried for it.
 
-    There is none of a part of the rows. Of some tenants only the number of rows is known.
+    There is none of a part of the rows, nor of a large entity. Of some tenants only the number of rows is
+    known.
     """
     found: dict[str, EntityState] = {}
     if rows.subset:
@@ -49,6 +50,9 @@ def entity_states(rows: SourceRows, entities: Sequence[Entity]) -> dict[str, Ent
     for entity in entities:
         # A copy does not need this, and a source may lack a table or a column.
         with suppress(TwinstoreError):
+            # Both read all rows.
+            if rows.is_large(entity):
+                continue
             count = sum(rows.counts(entity).values())
             found[entity.name] = EntityState(count)
             if not rows.tenants:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from logging import getLogger
 from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk.release import copy_writer
@@ -32,9 +33,8 @@ from twinstore_backfill.copy.held_alike import settle_conflicts
 from twinstore_backfill.copy.quarantine import RangeLines
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.report import outcomes_of
-from twinstore_backfill.process.stopping import StopRequestedError
+from twinstore_backfill.process.stopping import StopRequestedError, checked
 from twinstore_backfill.rules.functions import UnrepeatableError
-from twinstore_backfill.rules.model import IdRule, KeyRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -64,18 +64,23 @@ FATAL_ERRORS: Final = (
 
 
 class PackedShare:
-    """How many of the rows of all ranges that this process has copied were packed."""
+    """How many rows of all ranges were copied and packed, and how fast a thread of this process copies."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.packed = 0
+        self.rows_per_second = 0.0
+        self._timed, self._seconds = 0, 0.0
         self._lock = Lock()
 
-    def add(self, rows: int, packed: int) -> None:
-        """Count the rows of a range that is live."""
+    def add(self, rows: int, packed: int, seconds: float | None = None) -> None:
+        """Count the rows of ranges that are live, of one with the seconds that it took a thread here."""
         with self._lock:
             self.rows += rows
             self.packed += packed
+            if seconds:
+                self._timed, self._seconds = self._timed + rows, self._seconds + seconds
+                self.rows_per_second = self._timed / self._seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class CopyContext:
     Attributes:
         expired: by name of entity, the test for expired rows.
         failures: by number of range, why it could not be copied.
-        share: how many rows were read, and how many of them packed.
+        share: how many rows were read, how many of them packed, and how fast.
     """
 
     source: SourceRows
@@ -176,6 +181,9 @@ def _process(context: CopyContext, claim: Claim) -> None:
     try:
         if claim.kills and not _may_be_copied(context, claim):
             return
+        if claim.coarse:
+            claim = _cut(context, claim)
+        started = monotonic()
         # Against another writer it loses as a whole.
         name = f"Range {claim.number} of {claim.entity}"
         copied = context.conflict_retry.run(name, partial(copy_range, context, claim))
@@ -190,7 +198,7 @@ def _process(context: CopyContext, claim: Claim) -> None:
         log.info("range %d of %s is live", claim.number, claim.entity)
         # It may have failed before in this run.
         context.failures.pop(claim.number, None)
-        context.share.add(sum(copied.tally.read.values()), copied.packed)
+        context.share.add(sum(copied.tally.read.values()), copied.packed, monotonic() - started)
         context.limits.judge(copied.tally)
         context.progress.count(claim.entity, outcomes_of(copied.tally))
 
@@ -198,12 +206,26 @@ def _process(context: CopyContext, claim: Claim) -> None:
 def _may_be_copied(context: CopyContext, claim: Claim) -> bool:
     """Whether a range of which workers died is empty; otherwise come closer to the row that it is."""
     entity, ledger = context.entities[claim.entity], context.ledger
-    # Keys that rules make are not read alone.
-    if any(isinstance(rule, KeyRule | IdRule) for rule in context.source.rules.changing(entity)):
+    # Of a coarse range nothing but keys was read.
+    if claim.coarse or context.source.makes_keys(entity):
         _release_range(context, claim, TwinstoreError(DIED))
         return False
     steps = partial(isolate, context.source.port, ledger, entity, claim)
     return context.conflict_retry.run(f"Cutting range {claim.number}", steps)
+
+
+def _cut(context: CopyContext, claim: Claim) -> Claim:
+    """Cut a coarse range by its keys alone, for all workers; return the claim of its first part."""
+    entity, source = context.entities[claim.entity], context.source
+    rows = source.range_size(entity, context.share.rows_per_second)
+
+    def cut() -> Claim:
+        ranges = source.cut(entity, rows, claim.within)
+        return context.ledger.cut(claim, checked(ranges, context.stop))
+
+    first = context.conflict_retry.run(f"Cutting range {claim.number}", cut)
+    context.queue.notify_changed()
+    return first
 
 
 def copy_range(context: CopyContext, claim: Claim) -> CopiedRange:

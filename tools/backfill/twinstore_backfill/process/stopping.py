@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from threading import Event, main_thread
 from threading import current_thread as this_thread
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from twinstore.errors import LeaseLostError
 from twinstore_backfill.outcome import InterruptedRunError
 from twinstore_backfill.process.process import SIGNALS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+T = TypeVar("T")
 
 AGAIN: Final = "Run the same command again."
 Handler = Callable[[int, FrameType | None], object] | int | None
@@ -78,6 +80,13 @@ def set_final_handlers(settle: Callable[[], None]) -> None:
     Otherwise a late one would give an exit code that contradicts what was written.
     """
     _final_handlers.append(settle)
+
+
+def checked(items: Iterable[T], stop: StopSwitch) -> Iterator[T]:
+    """Yield items until a stop is requested; then unwind the caller."""
+    for item in items:
+        stop.check()
+        yield item
 
 
 @contextmanager

@@ -39,10 +39,12 @@ class BarProgress(Progress):
         self._tasks: dict[str, TaskID] = {}
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
         """Add a bar; that of an empty part appears when there is something after all."""
         visible = bool(total or done)
-        self._tasks[name] = self._progress.add_task(name, total=total, completed=done, visible=visible)
+        self._tasks[name] = self._progress.add_task(
+            name, total=total, completed=done, visible=visible, about="~" if estimated else ""
+        )
 
     @override
     def advance(self, name: str, count: int) -> None:
@@ -53,7 +55,7 @@ class BarProgress(Progress):
         """Fill the bar: a part may hold fewer documents than were counted before."""
         number = self._tasks[name]
         completed = next(task.completed for task in self._progress.tasks if task.id == number)
-        self._progress.update(number, total=completed, completed=completed)
+        self._progress.update(number, total=completed, completed=completed, about="")
         self._progress.stop_task(number)
 
 
@@ -69,7 +71,7 @@ def progress_on(stream: TextIO | None = None) -> Iterator[Progress]:
     if not shown.isatty() or console.is_dumb_terminal or message_settings().format is LogFormat.JSON:
         yield LineProgress(shown)
         return
-    counts = "{task.completed:,.0f}/{task.total:,.0f}"
+    counts = "{task.completed:,.0f}/{task.fields[about]}{task.total:,.0f}"
     columns = ("{task.description}", BarColumn(None), counts, RateColumn(), TimeRemainingColumn())
     with RichProgress(*columns, console=console) as progress:
         yield BarProgress(progress)

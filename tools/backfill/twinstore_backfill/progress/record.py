@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 class Progress:
     """Hears what was done; may be called from several threads, which may work on several parts at a time."""
 
-    def start(self, name: str, total: int, done: int = 0) -> None:
-        """Begin a part of ``total`` documents, of which an earlier run left ``done`` finished."""
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
+        """Begin a part of ``total`` documents, of which an earlier run left ``done`` finished.
+
+        ``estimated`` says that nobody has counted them, because there are many.
+        """
 
     def advance(self, name: str, count: int) -> None:
         """Count documents of a part that has begun; a negative count takes back what came to nothing."""
@@ -56,6 +59,7 @@ class PartState:
         eta: seconds that are left at this rate.
         elapsed: seconds since the part began.
         outcomes: what became of the rows of finished ranges, and under ``ranges`` how many these are.
+        estimated: whether the total was not counted, because there are many.
     """
 
     part: str
@@ -66,6 +70,7 @@ class PartState:
     elapsed: float
     finished: bool
     outcomes: Mapping[str, int]
+    estimated: bool = False
 
     def document(self) -> dict[str, object]:
         """Return it as a line of progress has it."""
@@ -74,6 +79,7 @@ class PartState:
             "state": "finished" if self.finished else "running",
             "done": self.done,
             "total": self.total,
+            "estimated": self.estimated,
             "rate": None if self.rate is None else round(self.rate, 1),
             "eta_seconds": None if self.eta is None else round(self.eta, 1),
             "elapsed_seconds": round(self.elapsed, 3),
@@ -90,6 +96,7 @@ class Part:
     done: int
     started: float
     ended: float | None = None
+    estimated: bool = False
     outcomes: Counter[str] = field(default_factory=Counter[str])
 
     def state(self, name: str, now: float) -> PartState:
@@ -99,7 +106,15 @@ class Part:
         rate = new / elapsed if new > 0 and elapsed > 0 else None
         left = 0.0 if self.ended is not None else None if rate is None else more / rate
         return PartState(
-            name, self.done, self.total, rate, left, elapsed, self.ended is not None, self.outcomes.copy()
+            name,
+            self.done,
+            self.total,
+            rate,
+            left,
+            elapsed,
+            self.ended is not None,
+            self.outcomes.copy(),
+            self.estimated and self.ended is None,
         )
 
 
@@ -123,9 +138,9 @@ class RecordedProgress(Progress):
             return self._parts[name].state(name, self._clock())
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
         with self._lock:
-            self._parts[name] = Part(total, done, done, self._clock())
+            self._parts[name] = Part(total, done, done, self._clock(), estimated=estimated)
 
     @override
     def advance(self, name: str, count: int) -> None:
@@ -158,8 +173,8 @@ class StreamProgress(RecordedProgress):
         self._writing = Lock()
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
-        super().start(name, total, done)
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
+        super().start(name, total, done, estimated=estimated)
         self._written_at[name] = self._clock()
 
     @override
@@ -200,7 +215,8 @@ class LineProgress(StreamProgress):
     def _line(self, state: PartState) -> str:
         rate = state.rate or 0.0
         remaining = f", about {state.eta:.0f} s left" if state.eta else ""
-        text = f"{state.part}: {state.done:,} of {state.total:,}, {rate:,.0f}/s{remaining}"
+        total = f"{'~' if state.estimated else ''}{state.total:,}"
+        text = f"{state.part}: {state.done:,} of {total}, {rate:,.0f}/s{remaining}"
         if message_settings().format is not LogFormat.JSON:
             return text
         counts = {
@@ -222,8 +238,8 @@ class JsonProgress(StreamProgress):
         self._command = command
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
-        super().start(name, total, done)
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
+        super().start(name, total, done, estimated=estimated)
         self._write(name)
 
     @override
@@ -244,9 +260,9 @@ class CombinedProgress(Progress):
         self._others = others
 
     @override
-    def start(self, name: str, total: int, done: int = 0) -> None:
+    def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
         for other in self._others:
-            other.start(name, total, done)
+            other.start(name, total, done, estimated=estimated)
 
     @override
     def advance(self, name: str, count: int) -> None:
