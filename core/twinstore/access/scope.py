@@ -160,13 +160,6 @@ class Scope:
                 "or open a session without tenant and purpose for what belongs to no tenant."
             )
 
-    def admit_optional(self, tenant_id: str | None, purpose: str) -> str | None:
-        """Return the tenant of a call, or ``None`` after opening system scope for all of them."""
-        if tenant_id is not None:
-            return self.admit(tenant_id)
-        self.admit_system(purpose)
-        return None
-
 
 UNBOUND: Final = Scope()
 

@@ -42,7 +42,6 @@ SMOKE_NAME: Final = "twinstore-smoke"
 FAR_FUTURE: Final = datetime(9000, 1, 1, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
 SECOND: Final = timedelta(seconds=1)
-LIST_LIMIT: Final = 10
 DIGEST: Final = "sha256:" + "0" * 64
 EVERY_IMAGE: Final = Selector(scope=SelectorScope.ALL_IMAGES)
 

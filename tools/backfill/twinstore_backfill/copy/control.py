@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from logging import getLogger
 from math import inf
 from threading import Lock
@@ -28,6 +29,8 @@ log = getLogger(__name__)
 HIGHEST_RATE: Final = 1_000_000_000
 # How often a worker that keeps to a rate asks how many share it.
 SHARE_SECONDS: Final = 5.0
+# How often the lines of all workers are counted while those of this one cannot exceed a limit.
+COUNT_SECONDS: Final = 1.0
 
 
 class Control:
@@ -157,6 +160,8 @@ class Limits:
         self._overwrite = options.on_conflict == "overwrite"
         self._retry = options.retry_quarantine
         self._stop = stop
+        # How many lines were counted last, with those of this worker since, and when.
+        self._known: dict[str, tuple[int, float]] = {}
 
     def judge(self, tally: RangeTally | None = None, *, waiting: bool = False) -> None:
         """Stop the job if a limit is exceeded, after a range with that tally.
@@ -165,24 +170,38 @@ class Limits:
             tally: what was added; ``None`` looks in any case.
             waiting: also count rows that wait for a value which another range may free.
         """
-        reason = self._beyond_conflicts() if tally is None or tally.conflicts else ""
-        if tally is None or tally.quarantined:
-            reason = reason or self._beyond_quarantine(waiting=waiting or not self._overwrite)
+        conflicts, quarantined = (None, None) if tally is None else (tally.conflicts, tally.quarantined)
+        reason = self._beyond_conflicts(conflicts) or self._beyond_quarantine(quarantined, waiting=waiting)
         if reason:
             self._ledger.halt(self._job_id, reason)
             self._stop.request()
 
-    def _beyond_conflicts(self) -> str:
-        exceeds = self._ledger.conflict_count(self._job_id) > self._max_conflicts
-        return f"more than {self._max_conflicts} conflicts (--max-conflicts)" if exceeds else ""
+    def _beyond_conflicts(self, added: Mapping[str, int] | None) -> str:
+        most, count = self._max_conflicts, partial(self._ledger.conflict_count, self._job_id)
+        exceeds = self._exceeds("conflicts", most, added, count)
+        return f"more than {most} conflicts (--max-conflicts)" if exceeds else ""
 
-    def _beyond_quarantine(self, *, waiting: bool) -> str:
-        most = self._max_quarantine
-        if most is None:
-            return ""
+    def _beyond_quarantine(self, added: Mapping[str, int] | None, *, waiting: bool) -> str:
+        most, count = self._max_quarantine, partial(self._quarantined, waiting=waiting or not self._overwrite)
+        exceeds = most is not None and self._exceeds("quarantine", most, added, count)
+        return f"more than {most} quarantined documents (--max-quarantine)" if exceeds else ""
+
+    def _exceeds(
+        self, name: str, most: int, added: Mapping[str, int] | None, count: Callable[[], int]
+    ) -> bool:
+        if added is not None:
+            known, asked = self._known.get(name, (0, -inf))
+            known += sum(added.values())
+            self._known[name] = known, asked
+            if not added or (known <= most and monotonic() - asked < COUNT_SECONDS):
+                return False
+        found = count()
+        self._known[name] = found, monotonic()
+        return found > most
+
+    def _quarantined(self, *, waiting: bool) -> int:
         counts = self._ledger.quarantine_counts(self._job_id).items()
-        found = sum(rows for reason, rows in counts if waiting or not reason.startswith(UNIQUE_VALUE_TAKEN))
-        return f"more than {most} quarantined documents (--max-quarantine)" if found > most else ""
+        return sum(rows for reason, rows in counts if waiting or not reason.startswith(UNIQUE_VALUE_TAKEN))
 
     def reopen(self, noted: Iterable[RangeProgress], others: Collection[int]) -> set[int]:
         """Return the numbers of the finished ranges that must be processed again, besides some others.

@@ -225,6 +225,8 @@ class Copy:
             if keeper.lost is not None:
                 raise keeper.lost
             self._stop.raise_if_interrupted(RESUME)
+            # What workers have added since they counted.
+            context.limits.judge()
             stopped = self._conclude(keeper.refresh()) or context.queue.stopped or ""
         # Before the lease is released: its next holder begins a new generation without these ranges.
         return self._result(job.id, entities, started, stopped, context)
