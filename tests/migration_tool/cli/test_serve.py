@@ -177,8 +177,10 @@ def test_a_job_is_followed_to_its_end_through_an_outage_by_a_role_that_only_read
 
 
 def test_any_number_of_browsers_costs_one_query_at_each_look(
-    settings: Settings, request: pytest.FixtureRequest
+    settings: Settings, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # On a busy machine a connection would be asked whether it still lives.
+    monkeypatch.setattr("twinstore_postgres.connection.idle.TRUSTED_SECONDS", 60)
     with ExitStack() as stack:
         started(opened(stack, settings, read_only=False).ledger, RUNS)
     costs: list[int] = []

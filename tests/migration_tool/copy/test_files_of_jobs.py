@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_loses_no_line(pair: MemoryPair, monkeypatch: pytest
 
     pair.copy(entities=["schedules"])
     before = (pair.directory / QUARANTINE).read_bytes()
-    monkeypatch.setattr(files, "_fsync", force)
+    monkeypatch.setattr(files, "fsync", force)
     with pytest.raises(OSError, match="No space"):
         pair.copy()
     assert (pair.directory / QUARANTINE).read_bytes() == before
