@@ -30,6 +30,7 @@ from twinstore.scheduler.enums import RunState
 from twinstore.testing.copying import ledger_of
 from twinstore.testing.scheduler import SCHEDULER_EXAMPLES
 from twinstore.testing.scheduler.builders import moved
+from twinstore_backfill.copy.options import DESCRIBED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -249,7 +250,8 @@ def test_an_interrupted_copy_stays_as_it_is_for_its_release(changeable: Schedule
     (job,) = [job for job in jobs_of(changeable) if job["state"] == "running" and job["lease"] is None]
     found = ledger.find(job["id"])
     assert found is not None
-    assert found.is_of_earlier_release
+    assert found.is_unmarked
+    assert DESCRIBED not in found.settings
     assert ledger.take(job["id"], "worker", AUDIT.name, HOUR) is None
 
 

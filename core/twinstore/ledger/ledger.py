@@ -134,7 +134,7 @@ class RangeLedger(JobLedger):
         """Return the live ranges whose tally has anything that a later run may look at again."""
         where: list[Condition] = [Equals("jobId", job.id), Equals("state", RangeState.LIVE.value)]
         # Ranges of an earlier release do not say it.
-        where += [] if job.is_of_earlier_release else [Equals("noted", value=True)]
+        where += [] if job.is_unmarked else [Equals("noted", value=True)]
         found = (RangeProgress.of(row.model) for row in self._all(RANGES, where, BY_NUMBER))
         return (item for item in found if item.tally is not None and item.tally.noted)
 

@@ -91,8 +91,8 @@ class CopyJob(CanonicalModel):
         return LeaseState(self.holder, self.fence, self.expires_at)
 
     @property
-    def is_of_earlier_release(self) -> bool:
-        """Whether a release planned it that did not say of which entities all ranges are there."""
+    def is_unmarked(self) -> bool:
+        """Whether there are ranges and no entity has all: it is being planned, or by an earlier release."""
         return bool(self.planned and not self.cut)
 
     @property

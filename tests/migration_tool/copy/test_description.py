@@ -11,7 +11,7 @@ import pytest
 
 from tests.migration_tool.copy.test_rules import job
 from tests.support.copies import AS_OF, MemoryPair, fill, memory_pair
-from twinstore.ledger import JobState
+from twinstore.ledger import JobState, Ledger
 from twinstore.ledger.catalog import JOBS
 from twinstore.ledger.rows import change_model
 from twinstore.scheduler.catalog import RUNS, SCHEDULES, TRIGGERS
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from twinstore.ledger import CopyJob
+    from twinstore.ledger import CopyJob, Lease
 
 
 @pytest.fixture
@@ -96,7 +96,8 @@ def test_a_description_counts_wherever_it_decides_what_is_copied() -> None:
 def test_a_copy_that_an_earlier_release_has_begun_is_finished_by_that_release(pair: MemoryPair) -> None:
     pair.copy()
     complete, access = only_job(pair), pair.target.bulk.access()
-    begun = complete.evolve(cut=(), state=JobState.RUNNING)
+    settings = {name: text for name, text in complete.settings.items() if name != DESCRIBED}
+    begun = complete.evolve(cut=(), state=JobState.RUNNING, settings=settings)
     change_model(access, JOBS, (begun.id,), lambda *_: begun)
     for retry in (False, True):
         with pytest.raises(PreflightError, match="Install that release again and run the same command"):
@@ -105,4 +106,26 @@ def test_a_copy_that_an_earlier_release_has_begun_is_finished_by_that_release(pa
         fence=0, holder=None, expires_at=None
     )
     change_model(access, JOBS, (begun.id,), lambda *_: begun.evolve(state=JobState.COMPLETE))
+    assert pair.copy().complete
+
+
+plan = Ledger.plan
+
+
+def plan_without_mark(ledger: Ledger, lease: Lease, *given: Any, **more: Any) -> None:  # noqa: ANN401  # as it is called
+    """Plan an entity, and be stopped before that is noted."""
+    plan(ledger, lease, *given, **more)
+    change_model(ledger._access, JOBS, (lease.job_id,), lambda job, _: job and job.evolve(cut=()))  # noqa: SLF001  # what is left
+    raise KeyboardInterrupt
+
+
+def test_a_copy_that_was_stopped_while_it_planned_its_first_entity_goes_on(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "plan", plan_without_mark)
+        with pytest.raises(KeyboardInterrupt):
+            pair.copy()
+    begun = only_job(pair)
+    assert (begun.is_unmarked, begun.state) == (True, JobState.RUNNING)
     assert pair.copy().complete

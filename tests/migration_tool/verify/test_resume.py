@@ -27,7 +27,7 @@ from tests.support.copies import (
 from tests.support.digests import give_digests, limit_digests
 from twinstore.catalog.keys import KeyRange
 from twinstore.config import load_settings
-from twinstore.errors import UnavailableError, ValidationError
+from twinstore.errors import TwinstoreError, UnavailableError, ValidationError
 from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_audit_record, make_run
@@ -262,6 +262,15 @@ def test_few_ranges_are_not_kept_and_end_what_is_kept_of_others(pair: MemoryPair
     interrupted(pair, tmp_path)
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
     compared(pair, tmp_path, range_size=100)
+    assert not (tmp_path / FILE).exists()
+
+
+def test_a_run_that_does_not_continue_forgets_what_is_kept_before_it_reads(
+    pair: MemoryPair, tmp_path: Path
+) -> None:
+    interrupted(pair, tmp_path)
+    with pytest.raises(TwinstoreError, match="nobody"):
+        compared(pair, tmp_path, tenants=("nobody",))
     assert not (tmp_path / FILE).exists()
 
 

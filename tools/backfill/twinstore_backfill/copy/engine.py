@@ -266,7 +266,8 @@ class Copy:
         job = known_job(self._target, found) if retry else self._ledger.find(found)
         if job is None:
             return self._ledger.start(found, self._settings(entities, None), as_of)
-        if job.is_of_earlier_release and (retry or job.state is JobState.RUNNING):
+        is_of_earlier_release = job.is_unmarked and DESCRIBED not in job.settings
+        if is_of_earlier_release and (retry or job.state is JobState.RUNNING):
             raise PreflightError(EARLIER)
         return job
 

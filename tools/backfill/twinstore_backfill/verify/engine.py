@@ -162,6 +162,10 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     started = monotonic()
     entities = select_entities(source.bulk, options.entities)
     refuse_same_store(source.bulk, target.bulk)
+    keep = keep_in / FILE if keep_in is not None and mode(options) == "full" else None
+    if keep is not None and not options.resume:
+        # Before anything takes long: if this run is killed, nobody may continue an earlier one in its place.
+        keep.unlink(missing_ok=True)
     options = replace(options, rules=job_rules(options.rules, source))
     check_ignored_fields(options.ignored_fields, source.bulk.entities())
     options.subset.check(entities)
@@ -173,7 +177,6 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
     state = inspect_source(changed)
     as_of, since = resolve_as_of(source.bulk, options.as_of), source.bulk.now()
     preflight(target.storage.check_ready)
-    keep = keep_in / FILE if keep_in is not None and mode(options) == "full" else None
     describe, earlier = partial(description, options, source, target, entities), None
     if options.resume:
         if keep is None:

@@ -209,7 +209,6 @@ class KeptResults(AbstractContextManager["KeptResults"]):
             # What follows there, if this run writes less, has no seal that fits.
             self._file.seek(self.earlier.size)
             return self.earlier.counted
-        self._path.unlink(missing_ok=True)
         if is_long:
             since = context.since or context.as_of
             first = {
