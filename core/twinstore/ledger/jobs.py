@@ -146,7 +146,7 @@ class JobLedger(LedgerRows):
                 raise self._unknown(job_id)
             return change(stored)
 
-        return self._required(change_model(self._access, JOBS, (job_id,), changed), job_id)
+        return self._required(self._change(job_id, changed), job_id)
 
     # ---------------------------------------------------------------------------------------- leases
 
@@ -181,7 +181,7 @@ class JobLedger(LedgerRows):
                 raise self._held(stored)
             return stored.leased(taken)
 
-        return lease_of(self._required(change_model(self._access, JOBS, (job_id,), take), job_id))
+        return lease_of(self._required(self._change(job_id, take), job_id))
 
     def renew(self, lease: Lease, duration: timedelta) -> Lease:
         """Extend a lease.
@@ -197,9 +197,7 @@ class JobLedger(LedgerRows):
                 raise self._lost(lease)
             return stored.leased(longer)
 
-        return lease_of(
-            self._required(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id)
-        )
+        return lease_of(self._required(self._change(lease.job_id, extend), lease.job_id))
 
     def regain(self, lease: Lease, duration: timedelta) -> Lease:
         """Extend a lease that may have expired, as long as no other holder has taken it since.
@@ -214,9 +212,7 @@ class JobLedger(LedgerRows):
                 raise self._lost(lease)
             return stored.leased(LeaseState(lease.holder, lease.fence, now() + duration))
 
-        return lease_of(
-            self._required(change_model(self._access, JOBS, (lease.job_id,), extend), lease.job_id)
-        )
+        return lease_of(self._required(self._change(lease.job_id, extend), lease.job_id))
 
     def release(self, lease: Lease) -> None:
         """Give a lease back; does nothing when it is lost already."""
@@ -226,7 +222,7 @@ class JobLedger(LedgerRows):
             free = None if stored is None else released(stored.lease, lease.holder, lease.fence)
             return None if stored is None or free is None else stored.leased(free)
 
-        change_model(self._access, JOBS, (lease.job_id,), give_back)
+        self._change(lease.job_id, give_back)
 
     def _leased(
         self, lease: Lease, change: Callable[[CopyJob], CopyJob], access: Access | None = None
@@ -240,7 +236,20 @@ class JobLedger(LedgerRows):
                 raise self._lost(lease)
             return change(stored)
 
-        change_model(access or self._access, JOBS, (lease.job_id,), checked)
+        if access is None:
+            self._change(lease.job_id, checked)
+        else:
+            change_model(access, JOBS, (lease.job_id,), checked)
+
+    def _change(
+        self, job_id: str, rule: Callable[[CopyJob | None, ServerClock], CopyJob | None]
+    ) -> CopyJob | None:
+        """Change the row of a job; return it as it is then.
+
+        In a unit, where another writer's open transaction ends it at once. Outside of one MongoDB would wait
+        for the transaction of a killed process until the call times out.
+        """
+        return self._in_unit(lambda unit: change_model(unit, JOBS, (job_id,), rule))
 
     def _job_in(self, access: Access, job_id: str) -> CopyJob | None:
         (row,) = access.find(JOBS, ALL_TENANTS, ((job_id,),))

@@ -21,12 +21,12 @@ from twinstore.access.paging import SortKey
 from twinstore.access.protocol import Add
 from twinstore.access.query import key_order
 from twinstore.access.retry import backoff_delays
-from twinstore.catalog.conditions import Equals, IsNull, OneOf
+from twinstore.catalog.conditions import Equals, IsNull, IsPresent, OneOf
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.clock import truncate_to_millisecond
-from twinstore.errors import LeaseLostError, NotFoundError
+from twinstore.errors import ConcurrencyError, LeaseLostError, NotFoundError
 from twinstore.ledger.catalog import CONFLICTS, JOBS, QUARANTINE, RANGES, WORKERS
 from twinstore.ledger.jobs import JobLedger
 from twinstore.ledger.models import (
@@ -213,7 +213,7 @@ class RangeLedger(JobLedger):
         self.leave(job_id, worker)
 
     def take(self, job_id: str, worker: str, entity: str, lease: timedelta) -> Claim | None:
-        """Claim the next range of an entity: the oldest that is pending, else one of a worker that is dead.
+        """Claim the next range of an entity: the oldest that is pending, else by :meth:`take_over`.
 
         A claim is a sign of life, unless there was one a moment ago. Nothing to do, or the job is to stop:
         ``None``.
@@ -231,9 +231,12 @@ class RangeLedger(JobLedger):
         return pending or self.take_over(job_id, worker, [entity], lease)[0]
 
     def take_pending(self, job_id: str, worker: str, entity: str, lease: timedelta) -> Claim | None:
-        """Claim the oldest pending range of an entity whose ranges are all planned; none: ``None``."""
+        """Claim the oldest pending range of an entity whose ranges are all planned; none: ``None``.
+
+        Those under suspicion are left to :meth:`take_over`.
+        """
         self._heartbeat_if_due(job_id, worker, lease)
-        where = (*of_entity(job_id, entity), Equals("state", RangeState.PENDING.value))
+        where = (*pending_of(job_id, entity), IsNull("suspicion"))
         query = self._query(RANGES, where, BY_NUMBER, 1)
         # A competing worker may have marked the row that was the first one; then there may be others.
         for pause in backoff_delays():
@@ -246,20 +249,51 @@ class RangeLedger(JobLedger):
         return None
 
     def take_over(
-        self, job_id: str, worker: str, entities: Collection[str], lease: timedelta
+        self,
+        job_id: str,
+        worker: str,
+        entities: Collection[str],
+        lease: timedelta,
+        *,
+        dangerous: bool = True,
     ) -> tuple[Claim | None, frozenset[str]]:
-        """Take a range of a worker that gives no sign of life; its later commit fails on the fence.
+        """Take a range of a worker that gives no sign of life, whose later commit fails on the fence.
 
-        Return it, or ``None``, and the entities of which other workers copy ranges.
+        Otherwise one that is pending and under suspicion. Without ``dangerous`` none whose claim would be;
+        see :attr:`Claim.dangerous`. Return it, or ``None``, and the entities of which there are such ranges,
+        or other workers copy some.
+
+        Raises:
+            ConcurrencyError: a transaction, perhaps of a worker that was killed, holds what could be taken.
         """
         self._heartbeat_if_due(job_id, worker, lease)
         # One after the other: servers find the ranges of several in their order only by reading all others.
         copying = [item for name in entities for item in self.ranges(job_id, name, state=RangeState.COPYING)]
         held = {item.worker for item in copying if item.worker is not None} - {worker}
         dead = self._dead(job_id, worker, held)
-        found = (self._take_from(job_id, worker, item) for item in copying if item.worker in dead)
-        claim = next((item for item in found if item is not None), None)
-        return claim, frozenset(item.entity for item in copying)
+        free = [item for item in copying if item.worker in dead]
+        free += [item for name in entities for item in self._suspects(job_id, name)]
+        claim = self._take_first(worker, job_id, [item for item in free if dangerous or not item.dangerous])
+        return claim, frozenset(item.entity for item in (*copying, *free))
+
+    def _suspects(self, job_id: str, entity: str) -> Iterator[RangeProgress]:
+        where = (*pending_of(job_id, entity), IsPresent("suspicion"))
+        return (RangeProgress.of(row.model) for row in self._all(RANGES, where, BY_NUMBER))
+
+    def _take_first(self, worker: str, job_id: str, free: Iterable[RangeProgress]) -> Claim | None:
+        lost: ConcurrencyError | None = None
+        for item in free:
+            try:
+                claim = self._take_from(job_id, worker, item)
+            except ConcurrencyError as error:
+                # What one worker left open does not hold the ranges of others.
+                lost = error
+            else:
+                if claim is not None:
+                    return claim
+        if lost is not None:
+            raise lost
+        return None
 
     def claim(self, job_id: str, worker: str, number: int) -> Claim:
         """Claim one range that is pending.
@@ -454,18 +488,23 @@ class RangeLedger(JobLedger):
         return truncate_to_millisecond(server + timedelta(seconds=time.monotonic() - local))
 
     def _take_from(self, job_id: str, worker: str, seen: RangeProgress) -> Claim | None:
-        """Take one range over; where rows are locked, one that is just being committed is passed over."""
+        """Take one range as it was seen; where rows are locked, one that is being committed is passed over.
+
+        Raises:
+            ConcurrencyError: a transaction holds it.
+        """
         where = (
             Equals("jobId", job_id),
             Equals("number", seen.number),
-            Equals("state", RangeState.COPYING.value),
-            # Only as it was seen: if another worker took it over since, its fence has grown.
-            # So its deaths are those that were seen, too.
+            Equals("state", seen.state.value),
+            # If another worker took it since, its fence has grown. So its deaths are those that were seen.
             Equals("fence", seen.fence),
         )
         query = self._query(RANGES, where, BY_NUMBER, 1)
-        sets: FieldUpdates = {"worker": worker, "fence": Add(1), "deaths": Add(1)}
-        marked = self._access.mark(RANGES, query, sets)
+        sets = taken_by(worker) if seen.state is RangeState.PENDING else taken_from_the_dead(worker)
+        # In a unit, for the reason of JobLedger._change; not repeated, because there may be others.
+        with self._access.unit(ALL_TENANTS, atomic=self._atomic) as unit:
+            marked = unit.mark(RANGES, query, sets)
         return claim_of(marked[0].model) if marked else None
 
     def _own(self, stored: CopyRange | None, claim: Claim) -> CopyRange:
@@ -490,6 +529,11 @@ def of_entity(job_id: str, entity: str) -> tuple[Equals, Equals]:
     return Equals("jobId", job_id), Equals("entity", entity)
 
 
+def pending_of(job_id: str, entity: str) -> tuple[Equals, Equals, Equals]:
+    """Return the conditions of the pending ranges of one entity."""
+    return *of_entity(job_id, entity), Equals("state", RangeState.PENDING.value)
+
+
 def planned_ranges(job: CopyJob, entity: str, ranges: Sequence[KeyRange], *, coarse: bool) -> list[CopyRange]:
     """Return the rows of new ranges, numbered after those that the job has."""
     return [
@@ -508,6 +552,11 @@ def planned_ranges(job: CopyJob, entity: str, ranges: Sequence[KeyRange], *, coa
 def taken_by(worker: str) -> FieldUpdates:
     """Return what puts an open range into the hands of a worker."""
     return {"state": RangeState.COPYING.value, "worker": worker, "fence": Add(1), "attempts": Add(1)}
+
+
+def taken_from_the_dead(worker: str) -> FieldUpdates:
+    """Return what puts a range of a dead worker into the hands of another one."""
+    return {"worker": worker, "fence": Add(1), "deaths": Add(1)}
 
 
 def claimed_by(stored: CopyRange, worker: str) -> CopyRange:

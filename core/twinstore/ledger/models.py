@@ -31,6 +31,8 @@ from twinstore.models.fields import (
 PAUSED: Final = "paused"
 # A range that was found so often with a dead worker is not copied again: it may be what kills them.
 MAX_DEATHS: Final = 5
+# So many deaths may be those of others: all ranges that a process copies count its death.
+CHANCE_DEATHS: Final = 2
 
 
 class JobState(StrEnum):
@@ -255,6 +257,11 @@ class RangeProgress:
     position: Position | None = None
     finished_at: datetime | None = None
 
+    @property
+    def dangerous(self) -> bool:
+        """Whether the claim of it, if it has to be taken over, is :attr:`Claim.dangerous`."""
+        return may_kill(self.suspicion, self.deaths + 1)
+
     @classmethod
     def of(cls, stored: CopyRange) -> RangeProgress:
         """Return a stored range."""
@@ -306,6 +313,19 @@ class Claim:
     def kills(self) -> bool:
         """Whether so many workers died of the range that nobody reads it as a whole again."""
         return self.deaths >= (1 if self.suspicion is Suspicion.PART else MAX_DEATHS)
+
+    @property
+    def dangerous(self) -> bool:
+        """Whether a worker should copy no second one of the kind at the same time.
+
+        If it dies, both count the death; so the one that is harmless would be suspected with the other.
+        """
+        return may_kill(self.suspicion, self.deaths)
+
+
+def may_kill(suspicion: Suspicion | None, deaths: int) -> bool:
+    """Whether more workers died of a range than its neighbours explain."""
+    return suspicion is not None or deaths > CHANCE_DEATHS
 
 
 def within_of(stored: CopyRange) -> KeyRange:

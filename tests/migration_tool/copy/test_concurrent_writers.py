@@ -27,6 +27,7 @@ from twinstore.config import load_settings
 from twinstore.errors import ConcurrencyError, LeaseLostError
 from twinstore.fast.records import PackedBatch
 from twinstore.ledger import JobState, Ledger
+from twinstore.ledger.catalog import JOBS, RANGES
 from twinstore.scheduler.catalog import AUDIT, SCHEDULES
 from twinstore.testing.scheduler.builders import make_schedule
 from twinstore_backfill.copy import engine
@@ -42,8 +43,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    from pymongo.client_session import ClientSession
+
     from tests.support.databases import MongoDatabase, PostgresDatabase
     from twinstore.bulk.port import BulkPort, ImportOutcome, OnConflict, Record
+    from twinstore.catalog.entity import Entity
     from twinstore.ledger import CopyJob, Lease
     from twinstore_backfill.copy.report import CopyResult
 
@@ -150,33 +154,84 @@ def into_mongo(database: MongoDatabase, directory: Path) -> Iterator[Pair]:
         yield Pair(source, target, directory)
 
 
-def test_the_open_transaction_of_a_dead_process_only_delays_a_copy(
-    mongo_database: MongoDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it wrote stays locked until the server ends it, here when the copy says that it waits."""
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, dead: ClientSession) -> list[str]:
+    """Let the server end what a dead process left open when a copy says that it waits; note what for."""
+    told: list[str] = []
+
+    def end(self: ConflictRetry, what: str) -> None:
+        del self
+        told.append(what)
+        dead.abort_transaction()
+
+    monkeypatch.setattr(ConflictRetry, "_warn", end)
+    monkeypatch.setattr("twinstore_backfill.copy.lease.WARN_AFTER", 0)
+    return told
+
+
+@pytest.fixture
+def dead(mongo_database: MongoDatabase) -> Iterator[ClientSession]:
+    """Yield the session of a process that was killed; nobody else ends its transaction soon."""
     with (
-        into_mongo(mongo_database, tmp_path) as pair,
         closing(MongoClient[Document](mongo_database.url)) as client,
         client.start_session() as session,
     ):
         session.start_transaction()
-        dead: Document = {"_id": "acme-audit-0"}
-        insert = {"insert": AUDIT.collection, "documents": [dead], "bypassDocumentValidation": True}
-        client[mongo_database.name].command(insert, session=session)
-        told: list[str] = []
+        yield session
 
-        def end(self: ConflictRetry, what: str) -> None:
-            del self
-            told.append(what)
-            session.abort_transaction()
 
-        monkeypatch.setattr(ConflictRetry, "_warn", end)
-        monkeypatch.setattr("twinstore_backfill.copy.lease.WARN_AFTER", 0)
+def test_the_open_transaction_of_a_dead_process_only_delays_a_copy(
+    mongo_database: MongoDatabase, tmp_path: Path, dead: ClientSession, told: list[str]
+) -> None:
+    with into_mongo(mongo_database, tmp_path) as pair:
+        left: Document = {"_id": "acme-audit-0"}
+        insert = {"insert": AUDIT.collection, "documents": [left], "bypassDocumentValidation": True}
+        dead.client[mongo_database.name].command(insert, session=dead)
         result = copied(pair, StopSwitch())
         assert (result.exit, result.complete, result.failed.count) == (Exit.OK, True, 0)
         assert len(told) == 1
         assert told[0].endswith("of audit")
         assert rows_of(pair.target.bulk)["audit"] == rows_of(pair.source.bulk)["audit"]
+
+
+def hold(database: MongoDatabase, dead: ClientSession, entity: Entity, where: Document) -> None:
+    """Let a dead process have changed a row in its transaction."""
+    rows = dead.client[database.name][entity.collection]
+    assert rows.update_one(where, {"$inc": {"_version": 1}}, session=dead).modified_count
+
+
+def test_the_range_that_a_dead_process_holds_only_delays_a_copy(
+    mongo_database: MongoDatabase, tmp_path: Path, dead: ClientSession, told: list[str]
+) -> None:
+    with into_mongo(mongo_database, tmp_path) as pair:
+
+        class Dying(SilentProgress):
+            """Takes a range of the audit in the name of a process that dies while it commits it."""
+
+            @override
+            def start(self, name: str, total: int, done: int = 0, *, estimated: bool = False) -> None:
+                del total, done, estimated
+                if name == AUDIT.name:
+                    assert pair.target.ledger.take(job_of(pair).id, "dead", name, timedelta(milliseconds=1))
+                    hold(mongo_database, dead, RANGES, {"worker": "dead"})
+
+        options = CopyOptions(out=pair.directory, as_of=AS_OF, execute=True, jobs=1)
+        result = run_copy(pair.source, pair.target, options, Dying(), StopSwitch())
+        assert (result.exit, result.complete, result.failed.count) == (Exit.OK, True, 0)
+        assert told[-1] == "Taking over a range"
+        assert rows_of(pair.target.bulk) == rows_of(pair.source.bulk)
+
+
+@pytest.mark.long
+def test_the_job_that_a_dead_process_holds_only_delays_a_copy(
+    mongo_database: MongoDatabase, tmp_path: Path, dead: ClientSession, told: list[str]
+) -> None:
+    with into_mongo(mongo_database, tmp_path) as pair:
+        copied(pair, StopSwitch())
+        hold(mongo_database, dead, JOBS, {})
+        result = copied(pair, StopSwitch())
+        assert (result.exit, result.complete) == (Exit.OK, True)
+        assert told == ["Taking the job"]
 
 
 UNSHARE: Final = ("unshare", "--pid", "--fork", "--mount-proc")

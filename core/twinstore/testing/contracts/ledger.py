@@ -18,7 +18,7 @@ from twinstore.catalog.keys import KeyRange
 from twinstore.errors import LeaseLostError, NotFoundError
 from twinstore.ledger import ConflictLine, JobState, QuarantineLine, RangeState, RangeTally, Suspicion
 from twinstore.ledger.ledger import MAX_ATTEMPTS, PLANNED_AT_ONCE
-from twinstore.ledger.models import MAX_DEATHS
+from twinstore.ledger.models import CHANCE_DEATHS, MAX_DEATHS
 from twinstore.testing.base import CopyContract, needs, of_tenants
 from twinstore.testing.copying import (
     HOUR,
@@ -616,6 +616,40 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
         again = taken(ledger, job.id, self.entity.name)
         assert (again.deaths, again.suspicion, list(ledger.quarantined(job.id))) == (0, None, [])
         assert ledger.counts(job.id) == {"live": 2, "copying": 1}
+
+    @of_tenants
+    @needs("transactions")
+    def test_a_range_that_may_kill_its_worker_is_handed_out_on_request_only(
+        self, workspace: Workspace
+    ) -> None:
+        ledger, name = ledger_of(workspace.storage), self.entity.name
+        job_id = started(ledger, self.entity).job_id
+        claim = taken(ledger, job_id, name)
+
+        def next_range(worker: str, *, dangerous: bool) -> Claim | None:
+            assert ledger.take_pending(job_id, worker, name, HOUR) is None
+            found, entities = ledger.take_over(job_id, worker, [name], HOUR, dangerous=dangerous)
+            assert entities == {name}
+            return found
+
+        for number in range(CHANCE_DEATHS):
+            ledger.leave(job_id, claim.worker)
+            found = next_range(f"worker-{number}", dangerous=False)
+            assert found is not None
+            assert not found.dangerous
+            claim = found
+        ledger.leave(job_id, claim.worker)
+        assert next_range("careful", dangerous=False) is None
+        found = next_range("bold", dangerous=True)
+        assert found is not None
+        assert found.dangerous
+        ledger.split(found, ("k",), lower=Suspicion.PART, upper=Suspicion.ROW)
+        assert next_range("careful", dangerous=False) is None
+        part, row = (next_range("bold", dangerous=True) for _ in range(2))
+        assert part is not None
+        assert row is not None
+        assert (part.suspicion, row.suspicion) == (Suspicion.PART, Suspicion.ROW)
+        assert (part.deaths, part.dangerous, row.deaths, row.dangerous) == (0, True, 0, True)
 
     @of_tenants
     @needs("transactions")

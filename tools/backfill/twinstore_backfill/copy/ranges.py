@@ -77,6 +77,9 @@ class RangeQueue:
         self._changes = 0
         # Whether a thread waits to ask the ledger again, and for how long.
         self._asked, self._pause = False, IDLE_SECONDS
+        # Held while a thread copies a range that may kill this process.
+        self._danger = Lock()
+        self._dangerous: Claim | None = None
         self._job: CopyJob | None = None
         self._job_until = 0.0
 
@@ -95,6 +98,14 @@ class RangeQueue:
                 return claim
             self._wait(seen)
         return None
+
+    def end(self, claim: Claim) -> None:
+        """Report that a range is finished, given back or lost."""
+        if claim is self._dangerous:
+            self._dangerous = None
+            self._danger.release()
+        # Also after a failure: a range that is open again may be what another thread waits for.
+        self.notify_changed()
 
     def _wait(self, seen: int) -> None:
         """Wait until something changes here; one thread at a time asks the ledger again."""
@@ -154,14 +165,26 @@ class RangeQueue:
             if claim := self._conflict_retry.run(f"Taking a range of {entity.name}", take):
                 self._pause = IDLE_SECONDS
                 return claim
-        names = [entity.name for entity in waiting]
-        take_over = partial(self._ledger.take_over, *self._place, names, self._lease)
-        claim, copied = self._conflict_retry.run("Taking over a range", take_over)
+        claim, busy = self._take_over([entity.name for entity in waiting])
         if claim is None:
             for entity in waiting:
-                if entity.name not in copied:
+                if entity.name not in busy:
                     self._record_end(entity)
         return claim
+
+    def _take_over(self, names: Sequence[str]) -> tuple[Claim | None, frozenset[str]]:
+        """Take a range of a dead worker, of those that may kill this process one at a time."""
+        alone = self._danger.acquire(blocking=False)
+        claim = None
+        try:
+            take_over = partial(self._ledger.take_over, *self._place, names, self._lease, dangerous=alone)
+            claim, busy = self._conflict_retry.run("Taking over a range", take_over)
+        finally:
+            if alone and claim is not None and claim.dangerous:
+                self._dangerous = claim
+            elif alone:
+                self._danger.release()
+        return claim, busy
 
     def _is_open(self, entity: Entity, job: CopyJob) -> bool:
         return entity.name in job.cut and entity.name not in self._ended and self._may_begin(entity)

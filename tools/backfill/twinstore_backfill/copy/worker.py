@@ -166,8 +166,7 @@ def _work(context: CopyContext) -> None:
             try:
                 _process(context, claim)
             finally:
-                # Also after a failure: a range that is open again may be what another thread waits for.
-                context.queue.notify_changed()
+                context.queue.end(claim)
     except StopRequestedError:
         # The requester of the stop reports why; the range is rolled back by now.
         return
