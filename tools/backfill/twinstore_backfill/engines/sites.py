@@ -65,8 +65,8 @@ class Ticket(NamedTuple):
         differing = [what for what, mine, theirs in zip(NAMES, here, self, strict=True) if mine != theirs]
         if differing:
             raise PreflightError(
-                f"This work cannot be done from here: {' and '.join(differing)} is another here. Every process "
-                "needs the same settings, release and module."
+                f"This work cannot be done from here: {' and '.join(differing)} is another here. Every "
+                "process needs the same settings, release and module."
             )
 
 
