@@ -48,7 +48,10 @@ RANGES: Final = Entity(
     key_parts=(text("jobId"), int64("number")),
     tenancy=Tenancy.none(),
     group=GROUP,
-    indexes=(Index(fields=("jobId", "entity", "state", "number"), name="entity_state"),),
+    indexes=(
+        Index(fields=("jobId", "entity", "state", "number"), name="entity_state"),
+        Index(fields=("jobId", "finishedAt", "number"), name="finished"),
+    ),
     versioned=True,
     collection="twinstore_ranges",
 )

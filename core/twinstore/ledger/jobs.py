@@ -12,7 +12,7 @@ from twinstore.access.scope import instant_argument
 from twinstore.catalog.conditions import Equals
 from twinstore.catalog.tenancy import ALL_TENANTS
 from twinstore.errors import LeaseLostError
-from twinstore.ledger.catalog import CONFLICTS, JOBS, QUARANTINE, RANGES
+from twinstore.ledger.catalog import CONFLICTS, JOBS, QUARANTINE, RANGES, WORKERS
 from twinstore.ledger.models import PAUSED, CopyJob, JobState, Lease
 from twinstore.ledger.rows import LedgerRows, change_model
 from twinstore.models.json_text import format_timestamp
@@ -64,7 +64,7 @@ class JobLedger(LedgerRows):
             before = self._job_in(unit, job_id)
             job = self._required(change_model(unit, JOBS, (job_id,), begun), job_id)
             if before is not None and before.generation != job.generation:
-                for entity in (RANGES, QUARANTINE, CONFLICTS):
+                for entity in (RANGES, QUARANTINE, CONFLICTS, WORKERS):
                     self._forget(unit, entity, (Equals("jobId", job_id),))
             return job
 

@@ -21,7 +21,7 @@ from twinstore.access.paging import SortKey
 from twinstore.access.protocol import Add
 from twinstore.access.query import key_order
 from twinstore.access.retry import backoff_delays
-from twinstore.catalog.conditions import Equals, IsNull, IsPresent, OneOf
+from twinstore.catalog.conditions import After, Equals, IsNull, IsPresent, OneOf
 from twinstore.catalog.keys import KeyRange
 from twinstore.catalog.row import Row
 from twinstore.catalog.tenancy import ALL_TENANTS
@@ -138,6 +138,12 @@ class RangeLedger(JobLedger):
         found = (RangeProgress.of(row.model) for row in self._all(RANGES, where, BY_NUMBER))
         return (item for item in found if item.tally is not None and item.tally.noted)
 
+    def finished_after(self, job_id: str, moment: datetime) -> Iterator[RangeProgress]:
+        """Return the ranges that were finished after a moment, in order of time."""
+        where = (Equals("jobId", job_id), After("finishedAt", moment))
+        order = (SortKey("finishedAt", time=True), SortKey("number", number=True))
+        return (RangeProgress.of(row.model) for row in self._all(RANGES, where, order))
+
     def copied_otherwise(self, job_id: str, entity: str, under: str | None) -> Iterator[int]:
         """Return the numbers of the live ranges of an entity that were copied under other rules."""
         where = (*of_entity(job_id, entity), Equals("state", RangeState.LIVE.value))
@@ -150,6 +156,14 @@ class RangeLedger(JobLedger):
         """Return the number of ranges by state, of one entity or of all. Not planned: empty."""
         where = (Equals("jobId", job_id),) if entity is None else of_entity(job_id, entity)
         return self._access.count(RANGES, self._query(RANGES, where, BY_NUMBER, 1), "state")
+
+    def has_ranges(self, job_id: str, entity: str, states: Iterable[RangeState]) -> bool:
+        """Whether a range of an entity has one of some states."""
+        of = of_entity(job_id, entity)
+        return any(
+            self._first(self._access, RANGES, (*of, Equals("state", state.value))) is not None
+            for state in states
+        )
 
     def reopen(self, lease: Lease, numbers: Sequence[int]) -> None:
         """Open finished or failed ranges again, and forget what was noted about them.
@@ -195,8 +209,12 @@ class RangeLedger(JobLedger):
     def living(self, job_id: str, worker: str) -> int:
         """Return how many workers of a job live, this one included, which has given a sign of life."""
         now = self._clock(job_id, worker)
+        return max(1, sum(now is None or item.expires_at > now for item in self.workers(job_id)))
+
+    def workers(self, job_id: str) -> Iterator[CopyWorker]:
+        """Return the workers of a job; one that was killed is among them until the job begins again."""
         rows = self._all(WORKERS, [Equals("jobId", job_id)], key_order(WORKERS))
-        return max(1, sum(now is None or row.model.expires_at > now for row in rows))
+        return (row.model for row in rows)
 
     def leave(self, job_id: str, worker: str) -> None:
         """Say that a worker is gone, so that its ranges are free at once."""

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections import Counter
-from contextlib import contextmanager, suppress
+import multiprocessing
+from contextlib import suppress
 from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typing_extensions import override
 
 from tests.migration_tool.copy.test_between_servers import DIRECTIONS, opened
 from tests.support.copies import AS_OF, contents_of, fill
-from twinstore.errors import ConfigurationError
+from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.copy import engine, processes
+from twinstore_backfill.copy import engine, others, slices
 from twinstore_backfill.copy.control import SHARE_SECONDS, RateLimiter
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.copy.processes import Advanced, Begun, Finished, HelperProcess, threads_of_processes
 from twinstore_backfill.copy.worker import copy_ranges
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
@@ -29,7 +27,7 @@ from twinstore_backfill.progress.record import RecordedProgress, SilentProgress
 from twinstore_backfill.stores import StoreSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tests.support.copies import Pair
@@ -47,7 +45,7 @@ def pair(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Pair]:
-    monkeypatch.setattr(processes, "THREADS_PER_PROCESS", 1)
+    monkeypatch.setattr(engine, "THREADS_PER_PROCESS", 1)
     sides: dict[str, Any] = {}
     for database in (mongo_database, postgres_database):
         persistence = database.config["Persistence"]
@@ -66,35 +64,49 @@ def pair(
 
 @pytest.fixture(autouse=True)
 def slow_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process copy nothing before a helper has, or nothing would be left for that."""
-    honest, begun = copy_ranges, Event()
-    take = HelperProcess._handle  # noqa: SLF001  # what a helper says can be seen nowhere else
+    """Let this process copy nothing before another has, or nothing would be left for that."""
+    honest, look, heard = copy_ranges, others.Others.look, Event()
 
-    def taken(self: HelperProcess, message: object) -> None:
-        take(self, message)
-        if not isinstance(message, Begun):
-            begun.set()
+    def looked(self: others.Others) -> bool:
+        found = look(self)
+        if found:
+            heard.set()
+        return found
 
     def later(context: CopyContext, jobs: int) -> None:
-        assert begun.wait(60)
+        while not context.stop.requested and not heard.wait(0.1):
+            pass
         honest(context, jobs)
 
-    monkeypatch.setattr(HelperProcess, "_handle", taken)
+    monkeypatch.setattr(others, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(others.Others, "look", looked)
     monkeypatch.setattr(engine, "copy_ranges", later)
 
 
-@pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return the messages of helpers."""
-    messages: list[object] = []
-    honest = HelperProcess._handle  # noqa: SLF001  # as above
+class AtFirst(RecordedProgress):
+    """Does something when it hears of the first range, which another process has copied."""
 
-    def take(self: HelperProcess, message: object) -> None:
-        messages.append(message)
-        honest(self, message)
+    def __init__(self, do: Callable[[], object]) -> None:
+        super().__init__()
+        self._do: Callable[[], object] | None = do
 
-    monkeypatch.setattr(HelperProcess, "_handle", take)
-    return messages
+    @override
+    def count(self, name: str, outcomes: Mapping[str, int]) -> None:
+        super().count(name, outcomes)
+        do = self._do
+        if do is not None and outcomes.get("ranges"):
+            self._do = None
+            do()
+
+
+def workers_of(pair: Pair) -> set[str | None]:
+    (job,) = pair.target.ledger.jobs()
+    return {item.worker for item in pair.target.ledger.ranges(job.id)}
+
+
+def kill_children() -> None:
+    for child in multiprocessing.active_children():
+        child.kill()
 
 
 def copied(
@@ -113,53 +125,32 @@ def assert_copied(pair: Pair, result: CopyResult) -> None:
     assert contents_of(pair.target.bulk, RUNS) == contents_of(pair.source.bulk, RUNS)
 
 
-@contextmanager
-def at_first(
-    kind: type[object], do: Callable[[HelperProcess], object], patch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """Do something at the first message of this kind from a helper."""
-    honest, done = HelperProcess._handle, Counter[str]()  # noqa: SLF001  # as above
-
-    def take(self: HelperProcess, message: object) -> None:
-        honest(self, message)
-        if isinstance(message, kind) and not done["once"]:
-            done["once"] += 1
-            do(self)
-
-    with patch.context() as patched:
-        patched.setattr(HelperProcess, "_handle", take)
-        yield
-    assert done["once"]
-
-
-def test_another_process_copies_some_of_the_ranges(pair: Pair, heard: list[object]) -> None:
+@pytest.mark.parametrize("engine_url", [None, pytest.param("processes://2", marks=pytest.mark.long)])
+def test_other_processes_copy_ranges_and_the_progress_hears_of_them(
+    pair: Pair, engine_url: str | None
+) -> None:
     progress = RecordedProgress()
-    assert_copied(pair, copied(pair, progress))
-    ranges = [message for message in heard if isinstance(message, Finished)]
-    assert ranges
+    assert_copied(pair, copied(pair, progress, engine=engine_url))
+    assert len(workers_of(pair)) > 1
     for state in progress.states():
         assert (state.done, state.finished) == (state.total, True), state
     assert progress.state("runs").outcomes["read"] == progress.state("runs").done
 
 
-def test_a_killed_helper_causes_no_delay_and_no_loss(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill(helper: HelperProcess) -> None:
-        os.kill(helper._process.pid or 0, signal.SIGKILL)  # noqa: SLF001  # the one that was started here
-
-    progress = RecordedProgress()
-    with at_first(Advanced, kill, monkeypatch):
-        assert_copied(pair, copied(pair, progress))
+@pytest.mark.parametrize("engine_url", [None, pytest.param("processes://2", marks=pytest.mark.long)])
+def test_a_killed_process_causes_no_loss(pair: Pair, engine_url: str | None) -> None:
+    progress = AtFirst(kill_children)
+    assert_copied(pair, copied(pair, progress, range_size=2, engine=engine_url))
     assert progress.state("runs").done == progress.state("runs").total
 
 
-def test_a_stop_reaches_every_process_and_the_next_run_goes_on(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_reaches_every_process_and_the_next_run_goes_on(pair: Pair) -> None:
     stop = StopSwitch()
-    with at_first(Finished, lambda _: stop.request(), monkeypatch), suppress(StopRequestedError):
+    with suppress(StopRequestedError):
         # Slowly, or the other process may be at the end before it hears of the stop.
-        stopped = copied(pair, stop=stop, max_rate=60)
+        stopped = copied(pair, AtFirst(stop.request), stop, max_rate=60)
         assert not stopped.complete
+    assert not multiprocessing.active_children()
     assert_copied(pair, copied(pair, jobs=1))
 
 
@@ -171,32 +162,22 @@ def test_conflicts_of_all_processes_count_for_the_limit(pair: Pair) -> None:
 
 
 @pytest.mark.long
-def test_what_ends_a_helper_ends_the_copy_with_its_reason(pair: Pair) -> None:
+def test_a_process_that_cannot_open_a_store_is_named_and_the_others_copy(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     assert pair.source.spec is not None
     broken = StoreSpec(pair.source.spec.module, "no-such-driver", pair.source.spec.entries)
-    with pytest.raises(ConfigurationError, match="no-such-driver"):
-        copied(replace(pair, source=replace(pair.source, spec=broken)))
+    warn, warned = slices.log.warning, Event()
+    monkeypatch.setattr(slices.log, "warning", lambda *given: (warn(*given), warned.set()))
+    monkeypatch.setattr(engine, "copy_ranges", lambda *given: warned.wait(60) and copy_ranges(*given))
+    assert_copied(pair, copied(replace(pair, source=replace(pair.source, spec=broken))))
+    assert "a worker cannot take part: Unknown driver 'no-such-driver'" in caplog.text
 
 
-def test_threads_are_spread_over_processes_where_a_copy_allows_it(pair: Pair) -> None:
-    def threads(number: int, **options: Any) -> list[int]:  # noqa: ANN401  # those of a copy
-        return threads_of_processes(pair.source, pair.target, CopyOptions(**options), number)
-
-    assert threads(1) == [1]
-    assert threads(3) == [1, 1, 1]
-    assert threads(3, on_conflict="overwrite") == [3]
-    own = replace(pair.source, spec=None)
-    assert threads_of_processes(own, pair.target, CopyOptions(), 16) == [16]
-
-
-def test_beyond_eight_jobs_no_process_has_more_than_eight(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "THREADS_PER_PROCESS", 8)
-    spread = [
-        threads_of_processes(pair.source, pair.target, CopyOptions(), number) for number in (8, 9, 16, 17)
-    ]
-    assert spread == [[8], [5, 4], [8, 8], [6, 6, 5]]
+def test_a_store_of_this_process_alone_needs_no_engine(pair: Pair) -> None:
+    own = replace(pair, source=replace(pair.source, spec=None))
+    with pytest.raises(ValidationError, match="lives in this process"):
+        copied(own, engine="processes://2")
 
 
 def test_each_process_keeps_to_its_part_of_the_rate() -> None:

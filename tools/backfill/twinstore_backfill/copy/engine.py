@@ -10,21 +10,23 @@ fence commits it.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from twinstore.clock import truncate_to_millisecond
-from twinstore.errors import TwinstoreError
+from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.ledger import JobState, RangeState
 from twinstore_backfill.connection_budget import copy_needs, explain_connection_limit
-from twinstore_backfill.copy.control import HIGHEST_RATE, Control, Limits, RateLimiter
+from twinstore_backfill.copy.control import HIGHEST_RATE, Limits
 from twinstore_backfill.copy.description import described
 from twinstore_backfill.copy.dry_run import DryRun
-from twinstore_backfill.copy.earlier import EarlierForms, keys_differ
+from twinstore_backfill.copy.earlier import keys_differ
 from twinstore_backfill.copy.lease import ConflictRetry, LeaseKeeper, acquire, release_dead_workers, worker_id
 from twinstore_backfill.copy.options import (
     DEFAULT_OUT,
@@ -36,9 +38,9 @@ from twinstore_backfill.copy.options import (
     released_settings,
     with_notes,
 )
-from twinstore_backfill.copy.processes import HelperPool, threads_of_processes
+from twinstore_backfill.copy.others import Others
 from twinstore_backfill.copy.quarantine import ExportedLines, export_lines
-from twinstore_backfill.copy.ranges import RangeQueue, resolve_unique_moves
+from twinstore_backfill.copy.ranges import Share, Watcher, resolve_unique_moves
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.report import (
     CopyResult,
@@ -50,15 +52,20 @@ from twinstore_backfill.copy.report import (
 )
 from twinstore_backfill.copy.rules import backward_changes, copier_changes
 from twinstore_backfill.copy.rules.selection import decides_tenant
+from twinstore_backfill.copy.slices import Slices
 from twinstore_backfill.copy.source_changes import entity_states, source_changes
 from twinstore_backfill.copy.status import MOST_TALLIES
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
+from twinstore_backfill.copy.workers import copy_context
+from twinstore_backfill.engines import open_engine
+from twinstore_backfill.engines.processes import Processes
+from twinstore_backfill.engines.sites import Ticket
 from twinstore_backfill.outcome import PreflightError, UnknownJobError
 from twinstore_backfill.process.files import require_writable
 from twinstore_backfill.process.memory import tuned_gc
 from twinstore_backfill.process.stopping import StopRequestedError, checked
 from twinstore_backfill.report.fast_path import fast_path_report
-from twinstore_backfill.retention import expiry_test, resolve_as_of
+from twinstore_backfill.retention import resolve_as_of
 from twinstore_backfill.rules import job_rules
 from twinstore_backfill.stores import (
     has_ledger,
@@ -75,10 +82,12 @@ from twinstore_backfill.stores import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from twinstore.catalog.entity import Entity
     from twinstore.ledger import CopyJob, Lease
     from twinstore_backfill.copy.options import CopyOptions
+    from twinstore_backfill.engines.sites import Specs
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
     from twinstore_backfill.stores import Store
@@ -93,6 +102,8 @@ EARLIER: Final = (
 # worker that takes it.
 COARSE_RANGES: Final = 1000
 COARSE_ROWS: Final = 1_000_000
+# Beyond that the interpreter lock of one process is the limit.
+THREADS_PER_PROCESS: Final = 8
 RESUME: Final = "Finished ranges are saved; run the same command again to continue."
 
 
@@ -123,6 +134,8 @@ def run_copy(
     preflight(lambda: target.bulk)
     state = inspect_source(source.changed(copier_changes(options.rules.of_source, source.bulk.entities())))
     as_of = resolve_as_of(source.bulk, options.as_of)
+    if options.engine is not None:
+        check_engine(options.engine, source, target)
     if not any(decides_tenant(options.rules.of_source, entity) for entity in entities):
         require_tenants((source, target) if is_migrated(target) else (source,), options.tenants)
     with tuned_gc(), explain_connection_limit(copy_needs(options.jobs)):
@@ -140,6 +153,19 @@ def run_copy(
     result = replace(result, warnings=state.warnings, speed_only=len(state.costs), title=options.title)
     write_copy_report(copy_report(result), out)
     return result
+
+
+def check_engine(url: str, *sides: Store) -> None:
+    """Refuse what cannot lend processes before anything is planned.
+
+    Raises:
+        ConfigurationError: no such engine is installed, its client library is missing, or it is away.
+        ValidationError: the URL cannot be read, or a store lives in this process only.
+    """
+    for store in sides:
+        if store.spec is None:
+            raise ValidationError(f"{store.bulk.place} lives in this process; no worker of --engine sees it.")
+    open_engine(url).close()
 
 
 def present_job_id(source: Store, target: Store, options: CopyOptions, entities: Sequence[Entity]) -> str:
@@ -172,6 +198,28 @@ def known_job(target: Store, name: str) -> CopyJob:
     return job
 
 
+class Coordinator(Watcher):
+    """Does what needs the lease of a job when an entity begins and ends."""
+
+    def __init__(self, copy: Copy, job: CopyJob, keeper: LeaseKeeper, others: Others) -> None:
+        self._copy, self._job, self._keeper, self._others = copy, job, keeper, others
+
+    @override
+    def begin(self, entity: Entity) -> None:
+        self._others.begin(entity.name)
+        self._copy.begin(self._job, entity)
+
+    @override
+    def settle(self, entity: Entity) -> bool:
+        return self._copy.write_moves(self._job, self._keeper, entity)
+
+    @override
+    def end(self, entity: Entity) -> None:
+        """Say that all of an entity is live, once everything has been heard of it."""
+        self._others.look()
+        self._copy.progress.finish(entity.name)
+
+
 class Copy:
     """One run of a copy that writes."""
 
@@ -179,12 +227,11 @@ class Copy:
         self, source: Store, target: Store, options: CopyOptions, progress: Progress, stop: StopSwitch
     ) -> None:
         self._source, self._target, self._options = source, target, options
-        self._progress, self._stop = progress, stop
+        self.progress, self._stop = progress, stop
         self._ledger = target.ledger
         self._conflict_retry = ConflictRetry(stop)
         self._rows = SourceRows(source.bulk, options)
         self._exported = ExportedLines()
-        self._helpers: HelperPool | None = None
 
     def run(
         self, entities: Sequence[Entity], as_of: datetime, started: datetime, watched: Sequence[Entity] = ()
@@ -215,12 +262,13 @@ class Copy:
         self, job: CopyJob, entities: Sequence[Entity], worker: str, keeper: LeaseKeeper, started: datetime
     ) -> CopyResult:
         """Copy the ranges of a job that is held; return what it amounted to, while it is still held."""
-        context = self._context(job, worker, entities, keeper)
+        others = Others(self._ledger, job.id, worker, self.progress, self._target.bulk.now)
+        context = self._context(job, worker, entities, Coordinator(self, job, keeper, others))
         with self._lines_exported(job):
             reopen = lambda: self._reopen_ranges(job, keeper.refresh())  # noqa: E731
             self._conflict_retry.run("Opening ranges again", reopen)
             self._plan(keeper, job, entities)
-            self._copy_ranges(context, job)
+            self._copy_ranges(context, job, others)
             # Before the signal: that another process has taken over is what a user must know first.
             if keeper.lost is not None:
                 raise keeper.lost
@@ -231,21 +279,38 @@ class Copy:
         # Before the lease is released: its next holder begins a new generation without these ranges.
         return self._result(job.id, entities, started, stopped, context)
 
-    def _copy_ranges(self, context: CopyContext, job: CopyJob) -> None:
-        """Copy with all threads, of this process and of others."""
-        sides = (self._source, self._target)
-        threads = threads_of_processes(*sides, self._options, self._threads(job))
-        with HelperPool(context) as helpers:
-            self._helpers = helpers
-            helpers.start(*sides, job, threads)
-            copy_ranges(context, threads[0])
-            helpers.join()
+    def _copy_ranges(self, context: CopyContext, job: CopyJob, others: Others) -> None:
+        """Copy with the threads of this process and the slices of an engine; workers may join as well."""
+        threads, children = self._threads(job), 0
+        if self._options.engine is None and self._specs is not None:
+            children = (threads - 1) // THREADS_PER_PROCESS
+        with (
+            others.followed(context.queue.notify_changed),
+            self._slices(context, job, children) as slices,
+        ):
+            copy_ranges(context, threads - children * THREADS_PER_PROCESS)
+        if slices is not None and slices.error is not None:
+            raise slices.error
 
-    def _end(self, entity: Entity) -> None:
-        """Say that all of an entity is live, once everything has been heard of it."""
-        if self._helpers is not None:
-            self._helpers.drain()
-        self._progress.finish(entity.name)
+    def _slices(
+        self, context: CopyContext, job: CopyJob, children: int
+    ) -> AbstractContextManager[Slices | None]:
+        """Return what keeps an engine busy, if there is one; child processes of this one are one."""
+        url = self._options.engine
+        if url is None and not children:
+            return nullcontext()
+        # What slices copy is heard of before this process comes to it.
+        for entity in context.entities.values():
+            context.queue.begin_entity(entity)
+        lend = partial(Processes, str(children)) if url is None else partial(open_engine, url)
+        ticket = Ticket.of(self._source, self._target, context.entities.values(), job.id)
+        threads = THREADS_PER_PROCESS if url is None else 1
+        return Slices(lend, ticket, context, threads=threads, specs=self._specs)
+
+    @property
+    def _specs(self) -> Specs | None:
+        source, target = self._source.spec, self._target.spec
+        return None if source is None or target is None else (source, target)
 
     def _acquire_job(self, entities: Sequence[Entity], as_of: datetime, worker: str) -> tuple[CopyJob, Lease]:
         """Return the job with its lease."""
@@ -297,41 +362,29 @@ class Copy:
         return with_notes(settings, self._source.bulk, self._target.bulk, self._options.rules, before)
 
     def _context(
-        self, job: CopyJob, worker: str, entities: Sequence[Entity], keeper: LeaseKeeper
+        self, job: CopyJob, worker: str, entities: Sequence[Entity], watcher: Watcher
     ) -> CopyContext:
-        limiter = RateLimiter(
-            self._options.max_rate, self._stop, workers=lambda: self._ledger.living(job.id, worker)
-        )
-        queue = RangeQueue(
-            self._ledger,
-            job.id,
-            worker,
+        return copy_context(
+            job,
+            (self._source, self._target),
+            self._options,
             entities,
-            lease=self._options.lease,
+            worker=worker,
             stop=self._stop,
             conflict_retry=self._conflict_retry,
-            control=Control(limiter, job),
-            begin=lambda entity: self._begin(job, entity),
-            settle=lambda entity: self._write_moves(job, keeper, entity),
-            end=self._end,
+            progress=self.progress,
+            watcher=watcher,
+            share=Share(takes=lambda _: self._copies),
         )
-        return CopyContext(
-            source=self._rows,
-            earlier=EarlierForms(self._source.bulk, job.settings, self._options.rules),
-            target=self._target.bulk,
-            ledger=self._ledger,
-            queue=queue,
-            limits=self._limits(job),
-            limiter=limiter,
-            conflict_retry=self._conflict_retry,
-            stop=self._stop,
-            progress=self._progress,
-            entities={entity.name: entity for entity in entities},
-            expired={
-                entity.name: expiry_test(entity, self._target.options, job.as_of) for entity in entities
-            },
-            on_conflict=self._options.on_conflict,
-        )
+
+    @property
+    def _copies(self) -> bool:
+        """Whether this process copies ranges itself.
+
+        With an engine only if rows may be overwritten: unique values may then move between ranges, and rows
+        that refer to such rows wait for the coordinator to settle that.
+        """
+        return self._options.engine is None or self._options.on_conflict == "overwrite"
 
     def _limits(self, job: CopyJob) -> Limits:
         return Limits(self._ledger, job.id, self._options, self._stop)
@@ -371,7 +424,8 @@ class Copy:
             return self._options.jobs if any(item.coarse for item in pending) else max(1, unfinished)
         return self._options.jobs
 
-    def _begin(self, job: CopyJob, entity: Entity) -> None:
+    def begin(self, job: CopyJob, entity: Entity) -> None:
+        """Begin the progress of an entity with what is live."""
         ranges = self._ledger.counts(job.id, entity.name)
         live = ranges.get(RangeState.LIVE.value, 0)
         size = self._rows.range_size(entity)
@@ -383,10 +437,10 @@ class Copy:
             for item in self._ledger.ranges(job.id, entity.name, state=RangeState.LIVE):
                 before.update(outcomes_of(item.tally) if item.tally else {})
         total, is_large = self._rows.count(entity, most), self._rows.is_large(entity)
-        self._progress.start(entity.name, total, before["read"], estimated=is_large)
-        self._progress.count(entity.name, before)
+        self.progress.start(entity.name, total, before["read"], estimated=is_large)
+        self.progress.count(entity.name, before)
 
-    def _write_moves(self, job: CopyJob, keeper: LeaseKeeper, entity: Entity) -> bool:
+    def write_moves(self, job: CopyJob, keeper: LeaseKeeper, entity: Entity) -> bool:
         """Write rows whose unique values moved between ranges; return whether there is more to copy."""
         if self._options.on_conflict != "overwrite":
             return False

@@ -55,6 +55,7 @@ class CopyOptions:
         rules: what changes on the way, and what is accepted.
         subset: copy only a part of the rows; part of the job, so that no other copy takes it for its own.
         title: the name of the migration, for the report.
+        engine: the URL of what lends processes, instead of threads and child processes of this one.
         retry_quarantine: only copy those ranges of the present job again that have quarantined documents.
     """
 
@@ -73,6 +74,7 @@ class CopyOptions:
     out: Path | None = None
     rules: JobRules = NO_RULES
     subset: Subset = EVERYTHING
+    engine: str | None = None
     retry_quarantine: bool = False
     title: str = ""
 

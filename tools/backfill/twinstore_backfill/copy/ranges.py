@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
+from math import inf
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,36 @@ LOOK_SECONDS: Final = 1.0
 OPEN: Final = (RangeState.PENDING, RangeState.COPYING)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The part that a worker has in a job; by default all of it until the end.
+
+    Attributes:
+        takes: whether it copies ranges of an entity; it waits for the end of the others.
+        until: when it takes no more, by the monotonic clock.
+        waits: whether it waits while others copy what is left.
+    """
+
+    takes: Callable[[Entity], bool] = lambda _: True
+    until: float = inf
+    waits: bool = True
+
+
+class Watcher:
+    """What the coordinator of a job does about whole entities; other workers leave all that to it."""
+
+    def begin(self, entity: Entity) -> None:
+        """Hear that an entity begins."""
+
+    def settle(self, entity: Entity) -> bool:
+        """Hear that an entity has no open range, before :meth:`end`; return whether ranges were reopened."""
+        del entity
+        return False
+
+    def end(self, entity: Entity) -> None:
+        """Hear that all of an entity is live."""
+
+
 class RangeQueue:
     """Hands the ranges of a job to the threads of one worker.
 
@@ -45,7 +76,7 @@ class RangeQueue:
     def __init__(
         self,
         ledger: Ledger,
-        job_id: str,
+        job: CopyJob,
         worker: str,
         entities: Sequence[Entity],
         *,
@@ -53,22 +84,21 @@ class RangeQueue:
         stop: StopSwitch,
         conflict_retry: ConflictRetry,
         control: Control,
-        begin: Callable[[Entity], None],
-        settle: Callable[[Entity], bool],
-        end: Callable[[Entity], None],
+        watcher: Watcher,
+        share: Share,
     ) -> None:
-        """Take the job, the worker, and the callbacks for when an entity begins and when all of it is live.
-
-        ``settle`` is called before ``end``; it may reopen ranges, and returns whether it did.
-        """
+        """Take the job, the worker, what is told of whole entities, and its share."""
         self.stopped: str | None = None
-        self._ledger, self._job_id, self._lease = ledger, job_id, lease
-        self._place = job_id, worker
+        # Whether the job was begun again, or described in another way, since it was read.
+        self.changed = False
+        self._ledger, self._job, self._lease = ledger, job, lease
+        self._share = share
+        self._place = job.id, worker
         self._entities = entities
         self._stop = stop
         self._conflict_retry = conflict_retry
         self._control = control
-        self._begin, self._write_moves, self._end = begin, settle, end
+        self._watcher = watcher
         self._begun: set[str] = set()
         # By entity without an open range: whether all of its ranges are live.
         self._ended: dict[str, bool] = {}
@@ -80,8 +110,9 @@ class RangeQueue:
         # Held while a thread copies a range that may kill this process.
         self._danger = Lock()
         self._dangerous: Claim | None = None
-        self._job: CopyJob | None = None
-        self._job_until = 0.0
+        # As it was seen last, and until when that will do.
+        self._seen: CopyJob | None = job
+        self._seen_until = 0.0
 
     def take(self) -> Claim | None:
         """Return the next range, waiting for other workers if there may be one later.
@@ -92,7 +123,7 @@ class RangeQueue:
             # Before looking: what is returned between the look and the wait then wakes this thread at once.
             seen = self._changes
             claim = self._next()
-            if claim is not None or self._is_over() or self._is_stopping():
+            if claim is not None or self._is_over() or self._is_stopping() or not self._share.waits:
                 # Where one range is free, others may be; and the other threads are over as well.
                 self.notify_changed()
                 return claim
@@ -119,7 +150,7 @@ class RangeQueue:
                     break
         if self._changes == seen:
             # While there is nothing to do: a process that was killed may hold the last ranges.
-            release_dead_workers(self._ledger, self._job_id)
+            release_dead_workers(self._ledger, self._job.id)
 
     def notify_changed(self) -> None:
         """Wake the threads that wait: a range of this process is finished or open again."""
@@ -133,20 +164,22 @@ class RangeQueue:
         with self._begin_lock:
             begins = entity.name not in self._begun
             if begins:
-                self._begin(entity)
+                self._watcher.begin(entity)
             self._begun.add(entity.name)
             return begins
 
     def _look(self) -> CopyJob | None:
         """Return the job as it was a moment ago, and obey requests to it from outside."""
-        if self._job is None or time.monotonic() >= self._job_until:
-            self._job_until = time.monotonic() + LOOK_SECONDS
-            self._job = self._ledger.find(self._job_id)
-            if self._job is not None:
-                self._control.apply_requests(self._job)
-                if self._job.stop and not self._job.paused:
-                    self.stopped = self._job.stop_reason or "the job was stopped"
-        return self._job
+        if time.monotonic() >= self._seen_until:
+            self._seen_until = time.monotonic() + LOOK_SECONDS
+            self._seen = found = self._ledger.find(self._job.id)
+            if found is None or not is_same(self._job, found):
+                self.changed = True
+            else:
+                self._control.apply_requests(found)
+                if found.stop and not found.paused:
+                    self.stopped = found.stop_reason or "the job was stopped"
+        return None if self.changed else self._seen
 
     def _next(self) -> Claim | None:
         job = self._look()
@@ -159,13 +192,15 @@ class RangeQueue:
                 return None
             if self._stop.requested:
                 return None
+            if not self._share.takes(entity):
+                continue
             # Any thread may lose the row in which all of a worker give their sign of life, and a killed
             # process may hold that of its range.
             take = partial(self._ledger.take_pending, *self._place, entity.name, self._lease)
             if claim := self._conflict_retry.run(f"Taking a range of {entity.name}", take):
                 self._pause = IDLE_SECONDS
                 return claim
-        claim, busy = self._take_over([entity.name for entity in waiting])
+        claim, busy = self._take_over([entity.name for entity in waiting if self._share.takes(entity)])
         if claim is None:
             for entity in waiting:
                 if entity.name not in busy:
@@ -190,7 +225,8 @@ class RangeQueue:
         return entity.name in job.cut and entity.name not in self._ended and self._may_begin(entity)
 
     def _is_stopping(self) -> bool:
-        return self._stop.requested or self.stopped is not None
+        ended = self.changed or self.stopped is not None or time.monotonic() >= self._share.until
+        return ended or self._stop.requested
 
     def _may_begin(self, entity: Entity) -> bool:
         """Whether what the rows refer to is there; a parent that this job does not copy is not waited for."""
@@ -200,15 +236,14 @@ class RangeQueue:
 
     def _record_end(self, entity: Entity) -> None:
         """Note that an entity has no open range left, here or with another worker."""
-        # Counted under the lock: another thread may have opened ranges again a moment ago.
+        # Looked for under the lock: another thread may have opened ranges again a moment ago.
         with self._begin_lock:
-            counts = self._ledger.counts(self._job_id, entity.name)
-            if any(counts.get(state.value) for state in OPEN):
+            if self._ledger.has_ranges(self._job.id, entity.name, OPEN):
                 return
-            if entity.name not in self._ended and not self._write_moves(entity):
-                complete = not counts.get(RangeState.FAILED.value)
+            if entity.name not in self._ended and not self._watcher.settle(entity):
+                complete = not self._ledger.has_ranges(self._job.id, entity.name, (RangeState.FAILED,))
                 if complete:
-                    self._end(entity)
+                    self._watcher.end(entity)
                 self._ended[entity.name] = complete
         self.notify_changed()
 
@@ -222,6 +257,11 @@ class RangeQueue:
         if parent is None or parent not in self._entities:
             return False
         return self._ended.get(parent.name) is False or self._is_blocked(parent)
+
+
+def is_same(job: CopyJob, found: CopyJob) -> bool:
+    """Whether a job is still what a worker has read; another run may follow other options or rules."""
+    return (job.generation, job.settings) == (found.generation, found.settings)
 
 
 # Rows that waited for a unique value which another range had to give up.
