@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from twinstore.config import Settings
     from twinstore_backfill.copy.report import CopyReport
+    from twinstore_backfill.copy.workers import WorkReport
     from twinstore_backfill.plan import PlanReport
     from twinstore_backfill.process.stopping import StopSwitch
     from twinstore_backfill.progress.record import Progress
@@ -133,6 +134,29 @@ class Migration:
             progress: also receives the progress.
         """
         work = partial(self._copy, self._ruled(options), delete_extra=delete_extra)
+        return Run(work, cancel=cancel, progress=progress)
+
+    def work(
+        self,
+        job: str | None = None,
+        *,
+        slots: int = 4,
+        drain: bool = False,
+        execute: bool = False,
+        cancel: StopSwitch | None = None,
+        progress: Progress | None = None,
+    ) -> Run[WorkReport]:
+        """Join a copy that another process began, and copy ranges until none is left.
+
+        Args:
+            job: its id; by default the only copy between the two stores that is not complete.
+            slots: ranges copied at the same time.
+            drain: end when no range is free, instead of waiting for those of others.
+            execute: copy; without it only say which job it would be.
+            cancel: stops the run; the ranges in hand are given back.
+            progress: also receives the progress.
+        """
+        work = partial(self._work, job, slots=slots, drain=drain, execute=execute)
         return Run(work, cancel=cancel, progress=progress)
 
     def verify(
@@ -286,6 +310,25 @@ class Migration:
                 report = report.model_copy(update={"extra": extra.report(), "exit_code": exits})
                 write_copy_report(report, options.saved_in)
             return report
+
+    def _work(
+        self,
+        job: str | None,
+        progress: Progress,
+        stop: StopSwitch,
+        *,
+        slots: int,
+        drain: bool,
+        execute: bool,
+    ) -> WorkReport:
+        from twinstore_backfill.copy.workers import run_work
+
+        if slots < 1:
+            raise ValidationError(f"--slots should be at least 1, not {slots}.")
+        with self.opened() as sides:
+            return run_work(
+                sides, job, slots=slots, drain=drain, execute=execute, progress=progress, stop=stop
+            )
 
     def _verify(
         self,

@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "run": ("run:run", "Plan, dry run, copy and verify; stop at what a person must decide."),
     "plan": ("copy:plan", "Show what a copy would do, refuse or change, and why. Writes nothing."),
     "copy": ("copy:copy", "Copy a module from one store to another. Without --execute nothing is written."),
+    "work": ("work:work", "Join a copy that another process began. Without --execute it only says which."),
     "verify": ("verify:verify", "Prove that two stores hold the same. Stop writers first."),
     "diff": ("verify:diff", "Compare one row as a verification does, and show where it differs."),
     "recheck": ("repair:recheck", "Compare only the rows that a verification reported."),

@@ -10,6 +10,7 @@ import typer
 from twinstore.errors import ValidationError
 from twinstore_backfill.cli.options import (
     AsOf,
+    EngineUrl,
     Execute,
     ForConflicts,
     Format,
@@ -71,6 +72,7 @@ def copy(
     extra: DeleteExtra = False,
     ignore_unknown: IgnoreUnknown = None,
     title: Title = "",
+    engine: EngineUrl = None,
     finish: OnFinish = None,
     shown: OutputOptions,
 ) -> None:
@@ -100,6 +102,7 @@ def copy(
             execute=execute,
             out=out,
             subset=rows.subset,
+            engine=engine,
         )
         code = run_and_show(migration, options, shown.output, stop, shown.progress("copy"), extra=extra)
     raise typer.Exit(code)

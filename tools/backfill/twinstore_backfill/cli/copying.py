@@ -24,6 +24,7 @@ from twinstore_backfill.cli.output import (
 from twinstore_backfill.copy.control import HIGHEST_RATE, select_job
 from twinstore_backfill.copy.options import DEFAULT_OUT, CopyOptions
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
+from twinstore_backfill.copy.rates import worker_texts
 from twinstore_backfill.copy.report import REPORT_FILE, CopyReport, ExtraReport, FailedRange
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.model import ExceptionReport
@@ -241,6 +242,7 @@ def status_texts(document: Document) -> Iterator[RenderableType]:
         yield f"  from {job['settings'].get('source_place') or job['settings'].get('source')}"
         yield from _narrowed_texts(job["settings"])
         yield f"  lease: {_lease(job['lease'])}"
+        yield from (f"  worker {text}" for text in worker_texts(job))
         if job["paused"]:
             yield "  paused: `twinstore backfill resume` lets it go on"
         if job["max_rate"] is not None:

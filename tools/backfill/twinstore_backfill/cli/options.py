@@ -141,6 +141,15 @@ IgnoreUnknown = Annotated[
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", help="Ranges copied at a time.")]
+EngineUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="URL",
+        help="Who lends processes instead of --jobs: processes://8, dask://host:8786, ray://auto, or "
+        "workers:// if you start `twinstore backfill work` yourself.",
+    ),
+]
 MaxRate = Annotated[
     float | None,
     typer.Option("--max-rate", metavar="NUMBER", help="Documents copied per second, at most."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from twinstore_backfill.cli.output import cause_texts, emit_lines, table, visible_lines
-from twinstore_backfill.copy.rates import EntityProgress, Job, Rates, has_ended, state_text
+from twinstore_backfill.copy.rates import EntityProgress, Job, Rates, has_ended, state_text, worker_texts
 from twinstore_backfill.copy.status import latest_job, quarantine_reasons, status_document
 from twinstore_backfill.report.texts import about
 
@@ -26,6 +27,8 @@ COLUMNS: Final = ("entity", "ranges", "of", "rows read", "per second", "time lef
 # Seconds between two looks; a log gets lines more rarely.
 INTERVAL: Final = 1.0
 LOG_INTERVAL: Final = 5.0
+# Of those that fit on a screen.
+MOST_WORKERS: Final = 20
 
 
 def watch(store: Store, given: str | None, stop: StopSwitch) -> None:
@@ -62,6 +65,7 @@ def watch_texts(job: Job, rates: Rates, causes: Sequence[CauseReport]) -> Iterat
     yield table(
         COLUMNS, [(*row[:3], *(row[3:5] if row[3] is not None else ("", "")), *row[5:]) for row in rows]
     )
+    yield from (Text(visible_lines(f"worker {text}")) for text in islice(worker_texts(job), MOST_WORKERS))
     for text in cause_texts(causes, "twinstore backfill quarantine list"):
         yield Text(visible_lines(text)) if isinstance(text, str) else text
 

@@ -75,6 +75,12 @@ def options_of(job: CopyJob, source: Store, target: Store) -> CopyOptions:
     )
 
 
+def lease_duration(job: CopyJob) -> timedelta:
+    """Return for how long a silent worker of a job keeps others out."""
+    document = json.loads(job.settings.get(DESCRIBED, "{}"))
+    return timedelta(seconds=document.get("lease", 0))
+
+
 def _alike(source: Store, target: Store, entities: Iterable[Entity]) -> dict[str, Any]:
     """Return what must be the same in every process of a job."""
     return {

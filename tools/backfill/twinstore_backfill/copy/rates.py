@@ -6,8 +6,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from twinstore_backfill.report.texts import number_of
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 Job = dict[str, Any]
 # The last looks at a job give its rates.
@@ -66,7 +68,12 @@ class EntityProgress:
 
 def has_ended(job: Job) -> bool:
     """Whether no process works on a job any more, or will without a command."""
-    return job["state"] == "complete" or job["stopped"] is not None or job["lease"] is None
+    return job["state"] == "complete" or job["stopped"] is not None or not (job["lease"] or living(job))
+
+
+def living(job: Job) -> int:
+    """Return how many workers of a job give signs of life."""
+    return sum(item["alive"] for item in job["workers"])
 
 
 def state_text(job: Job) -> str:
@@ -74,5 +81,15 @@ def state_text(job: Job) -> str:
     if job["stopped"] is not None:
         return f"stopped: {job['stopped']}"
     if job["state"] != "complete" and job["lease"] is None:
+        if count := living(job):
+            return f"{number_of(count, 'worker')} without a coordinator; run the copy again"
         return "no process works on it; run the copy again"
     return "paused" if job["paused"] else str(job["state"])
+
+
+def worker_texts(job: Job) -> Iterator[str]:
+    """Yield the workers of a job, each with the age of its last sign of life."""
+    for item in job["workers"]:
+        host, pid = (*item["worker"].split("/"), "")[:2]
+        dead = "" if item["alive"] else ": dead"
+        yield f"{pid} on {host}, last sign {max(0.0, item['seconds_since_sign']):.0f} s ago{dead}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twinstore.ledger import RangeState
 from twinstore.ledger.rows import PAGE
 from twinstore.models import json_text
+from twinstore_backfill.copy.description import lease_duration
 from twinstore_backfill.copy.options import shown_settings
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.report import SHOWN, FailedRanges, Totals
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from twinstore.ledger import CopyJob, Lease, Ledger, RangeProgress
+    from twinstore.ledger import CopyJob, CopyWorker, Lease, Ledger, RangeProgress
     from twinstore_backfill.report.model import CauseReport
     from twinstore_backfill.stores import Store
 
@@ -80,7 +81,7 @@ def _job(ledger: Ledger, job: CopyJob, now: datetime) -> dict[str, Any]:
     counts = RangeCounts()
     for _ in counts.read(ledger, job):
         pass
-    return job_document(job, ledger.lease(job.id), counts, now)
+    return job_document(job, ledger.lease(job.id), counts, now, ledger.workers(job.id))
 
 
 class RangeCounts:
@@ -149,8 +150,15 @@ class RangeCounts:
         return {"read": None, "written": None, "quarantined": self._quarantined[entity]}
 
 
-def job_document(job: CopyJob, lease: Lease | None, counts: RangeCounts, now: datetime) -> dict[str, Any]:
-    """Return a job with the holder of its lease and what its ranges amount to."""
+def job_document(
+    job: CopyJob,
+    lease: Lease | None,
+    counts: RangeCounts,
+    now: datetime,
+    workers: Iterable[CopyWorker] = (),
+) -> dict[str, Any]:
+    """Return a job with the holder of its lease, its workers, and what its ranges amount to."""
+    duration = lease_duration(job)
     return {
         "id": job.id,
         "state": job.state.value,
@@ -169,5 +177,13 @@ def job_document(job: CopyJob, lease: Lease | None, counts: RangeCounts, now: da
             "expires_at": json_text.format_timestamp(lease.expires_at),
             "seconds_left": round((lease.expires_at - now).total_seconds(), 1),
         },
+        "workers": [
+            {
+                "worker": item.worker,
+                "seconds_since_sign": round((now - item.expires_at + duration).total_seconds(), 1),
+                "alive": item.expires_at > now,
+            }
+            for item in workers
+        ],
         **counts.document(),
     }

@@ -190,11 +190,13 @@ def _process(context: CopyContext, claim: Claim) -> None:
         raise
     except LeaseLostError as error:
         # Another worker held this one for dead. Whatever it writes, nothing was written here.
-        log.warning("range %d of %s was taken over: %s", claim.number, claim.entity, error)
+        log.warning(
+            "range %d of %s was taken over: %s", claim.number, claim.entity, error, extra=place_of(claim)
+        )
     except Exception as error:  # noqa: BLE001  # whatever one range does, the others go on
         _release_range(context, claim, error)
     else:
-        log.info("range %d of %s is live", claim.number, claim.entity)
+        log.info("range %d of %s is live", claim.number, claim.entity, extra=place_of(claim))
         # It may have failed before in this run.
         context.failures.pop(claim.number, None)
         context.share.add(sum(copied.tally.read.values()), copied.packed, monotonic() - started)
@@ -313,4 +315,16 @@ def _release_range(context: CopyContext, claim: Claim, error: Exception) -> None
     # Repeated: a range that is not given back would be missing until the worker counts as dead.
     give_back = partial(context.ledger.give_back, claim)
     state = context.conflict_retry.run(f"Giving back range {claim.number}", give_back)
-    log.warning("range %d of %s failed and is %s: %s", claim.number, claim.entity, state.value, reason)
+    log.warning(
+        "range %d of %s failed and is %s: %s",
+        claim.number,
+        claim.entity,
+        state.value,
+        reason,
+        extra=place_of(claim),
+    )
+
+
+def place_of(claim: Claim) -> dict[str, object]:
+    """Return what programs that read the log know a range by."""
+    return {"job": claim.job_id, "worker": claim.worker, "range": claim.number}

@@ -7,7 +7,7 @@ meet in the ledger alone: it assigns ranges, and their fences decide about commi
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from logging import getLogger
 from threading import Event, Thread
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from twinstore.errors import TwinstoreError
-from twinstore_backfill.copy.control import Control, Limits, RateLimiter
+from twinstore.ledger import JobState
+from twinstore_backfill.copy.control import Control, Limits, RateLimiter, select_job
 from twinstore_backfill.copy.description import options_of
 from twinstore_backfill.copy.earlier import EarlierForms
 from twinstore_backfill.copy.lease import ConflictRetry, worker_id
@@ -24,7 +25,10 @@ from twinstore_backfill.copy.ranges import RangeQueue, Share, Watcher
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.rules import backward_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
+from twinstore_backfill.outcome import Exit
+from twinstore_backfill.process.memory import cache_batch_memory, tuned_gc
 from twinstore_backfill.retention import expiry_test
+from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -128,6 +132,107 @@ class Worker:
         """
         with heartbeat(self._ledger, self._job, self._worker, self._options.lease):
             copy_ranges(self.context, threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkReport:
+    """What one worker did for a job.
+
+    Attributes:
+        job: its id.
+        executed: whether it copied; otherwise it only says which job it would join.
+        rows: how many rows it read.
+        failed: how many ranges it could not copy, by its last try.
+        stopped: why the job takes no more ranges; empty if none is left.
+        exit_code: as the command ends.
+    """
+
+    job: str
+    executed: bool
+    rows: int = 0
+    failed: int = 0
+    stopped: str = ""
+    exit_code: int = Exit.OK
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+def run_work(
+    sides: Sides,
+    name: str | None,
+    *,
+    slots: int,
+    drain: bool,
+    execute: bool,
+    progress: Progress,
+    stop: StopSwitch,
+) -> WorkReport:
+    """Join a job and copy ranges until none is left.
+
+    Args:
+        sides: source and target.
+        name: of the job; by default the only one between the two that is not complete.
+        slots: ranges copied at the same time.
+        drain: end when no range is free, instead of waiting for those of others.
+        execute: copy; otherwise only say which job it would be.
+        progress: receives the progress.
+        stop: the switch that may stop it.
+
+    Raises:
+        PreflightError: the job is not for this place: a store, the release, a description or a function is
+            another one.
+        UnknownJobError: there is no such job.
+        ValidationError: several jobs are not complete.
+        InterruptedRunError: a signal asked for the stop; the ranges in hand were given back.
+    """
+    job = job_to_join(sides, name)
+    # Also without execute: what would be refused is refused.
+    options_of(job, *sides)
+    rows = 0
+    while execute and job.state is JobState.RUNNING:
+        worker = Worker(sides, job, stop, progress, Share(waits=not drain))
+        with tuned_gc(), cache_batch_memory():
+            worker.run(slots)
+        context = worker.context
+        rows += context.share.rows
+        stop.raise_if_interrupted("The ranges in hand were given back.")
+        if not context.queue.changed:
+            stopped = context.queue.stopped or ""
+            code = Exit.FAILED if stopped else Exit.OK
+            failed = len(context.failures)
+            return WorkReport(
+                job=job.id, executed=True, rows=rows, failed=failed, stopped=stopped, exit_code=code
+            )
+        # Begun again, or under other rules.
+        job = job_to_join(sides, job.id)
+    return WorkReport(job=job.id, executed=execute, rows=rows)
+
+
+def job_to_join(sides: Sides, name: str | None) -> CopyJob:
+    """Return the job of a worker; one that is complete only if there is nothing else between the two stores.
+
+    Raises:
+        UnknownJobError: there is none.
+        ValidationError: there are several.
+    """
+    source, target = sides
+    jobs = list(target.ledger.jobs()) if has_ledger(target) else []
+    mine = [
+        job
+        for job in jobs
+        if job.settings.get("module") == source.module
+        and job.settings.get("source") in {source.bulk.identity, source.bulk.place}
+    ]
+    running = [job for job in mine if job.state is JobState.RUNNING]
+    if name is None and not running and mine:
+        # The latest; a worker that comes late is not wrong.
+        return mine[0]
+    if name is None and len(running) == 1:
+        return running[0]
+    found = next((job for job in jobs if job.id == name), None)
+    return found or select_job(target, name)
 
 
 def refers_to(entity: Entity) -> str | None:
