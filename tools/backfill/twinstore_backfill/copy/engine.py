@@ -248,7 +248,8 @@ class Copy:
         try:
             job, lease = self._acquire_job(entities, as_of, worker)
             # From here on, because cutting a large source alone may take longer than a lease.
-            with LeaseKeeper(self._ledger, lease, worker, self._options.lease, self._stop) as keeper:
+            copier = worker if self._copies else None
+            with LeaseKeeper(self._ledger, lease, copier, self._options.lease, self._stop) as keeper:
                 before = entity_states(self._rows, watched)
                 result = self._copy_job(job, entities, worker, keeper, started)
         except StopRequestedError:
@@ -396,11 +397,15 @@ class Copy:
         # Before ranges are handed out, so that those of a killed process need not wait for its time.
         release_dead_workers(self._ledger, lease.job_id)
         again = {item.number for item in self._ledger.ranges(job.id, state=RangeState.FAILED)}
-        for entity in self._source.bulk.entities():
-            under = next(iter(self._options.rules.under(entity)), None)
-            again.update(self._ledger.copied_otherwise(job.id, entity.name, under))
+        again |= set(self._copied_otherwise(job))
         again |= self._limits(job).reopen(self._ledger.noted_ranges(job), again)
         self._ledger.reopen(lease, sorted(again))
+
+    def _copied_otherwise(self, job: CopyJob) -> Iterator[int]:
+        """Yield the numbers of the live ranges that were copied under other rules than those of this run."""
+        for entity in self._source.bulk.entities():
+            under = next(iter(self._options.rules.under(entity)), None)
+            yield from self._ledger.copied_otherwise(job.id, entity.name, under)
 
     def _plan(self, keeper: LeaseKeeper, job: CopyJob, entities: Sequence[Entity]) -> None:
         """Cut the entities of which the ledger has not all ranges; large ones are cut again by workers."""
@@ -461,6 +466,9 @@ class Copy:
             return job.stop_reason or ""
         # By the ledger and not by what this process has done: others may share the job.
         if set(self._ledger.counts(job.id)) <= {RangeState.LIVE.value}:
+            # A worker that had joined an earlier run may have finished the range in hand.
+            if any(self._copied_otherwise(job)):
+                return "ranges were finished under earlier rules meanwhile"
             self._ledger.complete(lease)
         return ""
 

@@ -65,9 +65,9 @@ class LeaseKeeper:
     """
 
     def __init__(
-        self, ledger: Ledger, lease: Lease, worker: str, duration: timedelta, stop: StopSwitch
+        self, ledger: Ledger, lease: Lease, worker: str | None, duration: timedelta, stop: StopSwitch
     ) -> None:
-        """Take the lease and the worker; ``stop`` is flipped when the lease is lost."""
+        """Take the lease and the worker, ``None`` for none; ``stop`` is flipped when the lease is lost."""
         self.lease = lease
         self.lost: LeaseLostError | None = None
         self._ledger = ledger
@@ -87,7 +87,8 @@ class LeaseKeeper:
         self._done.set()
         self._thread.join()
         # The worker first: its ranges are free then when the next coordinator gets the lease.
-        _try_release("left", lambda: self._ledger.sign_off(self.lease.job_id, self._worker))
+        if (worker := self._worker) is not None:
+            _try_release("left", lambda: self._ledger.sign_off(self.lease.job_id, worker))
         _try_release("released", lambda: self._ledger.release(self.lease))
 
     def refresh(self) -> Lease:
@@ -109,7 +110,8 @@ class LeaseKeeper:
         while not self._done.wait(self._duration.total_seconds() / 3):
             try:
                 self.refresh()
-                self._ledger.heartbeat(self.lease.job_id, self._worker, self._duration)
+                if self._worker is not None:
+                    self._ledger.heartbeat(self.lease.job_id, self._worker, self._duration)
             except LeaseLostError as error:
                 self.lost = error
                 # Another coordinator may reopen ranges and complete the job now; this one must not go on.

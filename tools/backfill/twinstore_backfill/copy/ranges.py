@@ -123,7 +123,9 @@ class RangeQueue:
             # Before looking: what is returned between the look and the wait then wakes this thread at once.
             seen = self._changes
             claim = self._next()
-            if claim is not None or self._is_over() or self._is_stopping() or not self._share.waits:
+            # What has ended meanwhile may free ranges that wait for it.
+            is_drained = not self._share.waits and self._changes == seen
+            if claim is not None or self._is_over() or self._is_stopping() or is_drained:
                 # Where one range is free, others may be; and the other threads are over as well.
                 self.notify_changed()
                 return claim
@@ -209,6 +211,9 @@ class RangeQueue:
 
     def _take_over(self, names: Sequence[str]) -> tuple[Claim | None, frozenset[str]]:
         """Take a range of a dead worker, of those that may kill this process one at a time."""
+        if not names:
+            # Nor is it a sign of life, which would count as a worker.
+            return None, frozenset()
         alone = self._danger.acquire(blocking=False)
         claim = None
         try:
