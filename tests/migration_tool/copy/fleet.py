@@ -52,7 +52,7 @@ def supervise(config: str, number: str) -> int:
         import_module(name)
     living: set[int] = set()
 
-    def end(*_: tuple[int, FrameType | None]) -> None:
+    def end(_number: int, _frame: FrameType | None) -> None:
         for pid in living:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -76,4 +76,5 @@ def supervise(config: str, number: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"coordinate": coordinate, "supervise": supervise}[sys.argv[1]](*sys.argv[2:]))
+    program = coordinate if sys.argv[1] == coordinate.__name__ else supervise
+    sys.exit(program(*sys.argv[2:]))

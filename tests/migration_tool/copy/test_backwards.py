@@ -18,7 +18,7 @@ from twinstore.migration import CopyOptions, Migration
 from twinstore.scheduler.enums import RunState
 from twinstore.scheduler.runs import RunStats
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.copy import processes
+from twinstore_backfill.copy import engine
 from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.rules.model import JobRules, RenameRule
 
@@ -157,7 +157,7 @@ def test_rows_of_the_new_service_come_back_as_documents_of_the_old_one(  # noqa:
     assert old["runs"].index_information() == indexes
     assert runs_in(run("copy", *overwrite)) == {"read": 9, "unchanged": 9}
     # An empty database gets the same, from several processes.
-    monkeypatch.setattr(processes, "THREADS_PER_PROCESS", 1)
+    monkeypatch.setattr(engine, "THREADS_PER_PROCESS", 1)
     with mongo_server.database() as empty:
         assert runs_in(run("copy", *execute, "--jobs", 2, database=empty.name)) == {"read": 9, "written": 9}
         written = {document["_id"]: document for document in old.client[empty.name]["runs"].find()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -67,7 +66,8 @@ class Fleet:
         self._frozen: list[tuple[float, psutil.Process]] = []
 
     def _start(self, *arguments: str) -> psutil.Popen:
-        return psutil.Popen([sys.executable, "-m", fleet.__name__, *arguments], stderr=subprocess.DEVNULL)
+        with (self._directory / "log").open("a") as log:
+            return psutil.Popen([sys.executable, "-m", fleet.__name__, *arguments], stderr=log)
 
     def _coordinate(self) -> psutil.Popen:
         where = str(self._config), self._url, str(RANGE_SIZE), str(self._directory)
@@ -170,7 +170,7 @@ def test_under_fire_each_range_is_live_once_and_nothing_is_lost(
                 seen = live
                 strike(random, blows, run, workers)
             time.sleep(0.05)
-    assert (code, blows) == (Exit.OK, [])
+    assert (code, blows) == (Exit.OK, []), (tmp_path / "log").read_text()[-3000:]
     (job,) = pair.target.ledger.jobs()
     ranges = list(pair.target.ledger.ranges(job.id))
     with psycopg.connect(postgres_database.superuser_url) as connection:

@@ -168,8 +168,17 @@ def test_a_process_that_cannot_open_a_store_is_named_and_the_others_copy(
     assert pair.source.spec is not None
     broken = StoreSpec(pair.source.spec.module, "no-such-driver", pair.source.spec.entries)
     warn, warned = slices.log.warning, Event()
-    monkeypatch.setattr(slices.log, "warning", lambda *given: (warn(*given), warned.set()))
-    monkeypatch.setattr(engine, "copy_ranges", lambda *given: warned.wait(60) and copy_ranges(*given))
+
+    def warning(message: str, *given: object) -> None:
+        warn(message, *given)
+        warned.set()
+
+    def later(context: CopyContext, jobs: int) -> None:
+        assert warned.wait(60)
+        copy_ranges(context, jobs)
+
+    monkeypatch.setattr(slices.log, "warning", warning)
+    monkeypatch.setattr(engine, "copy_ranges", later)
     assert_copied(pair, copied(replace(pair, source=replace(pair.source, spec=broken))))
     assert "a worker cannot take part: Unknown driver 'no-such-driver'" in caplog.text
 

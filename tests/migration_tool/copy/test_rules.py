@@ -22,7 +22,7 @@ from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill import survey
 from twinstore_backfill.cli.copying import copy_texts
-from twinstore_backfill.copy import processes, worker
+from twinstore_backfill.copy import engine, worker
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.report import copy_report
 from twinstore_backfill.outcome import Exit, PreflightError
@@ -334,7 +334,7 @@ def test_an_interrupted_copy_continues_under_its_rules(pair: Pair, monkeypatch: 
 
 
 def test_several_processes_apply_the_same_rules(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "THREADS_PER_PROCESS", 1)
+    monkeypatch.setattr(engine, "THREADS_PER_PROCESS", 1)
     result = pair.copy(rules=RULES, jobs=2)
     assert result.complete
     assert_runs(pair)

@@ -1,4 +1,4 @@
-"""Workers that join a copy: the command ``work``, slices of an engine, and what they are told."""
+"""Workers that join a copy: the command ``work``, slices of an engine, and their tickets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from typing_extensions import override
 from tests.migration_tool.copy.test_between_servers import DIRECTIONS, opened
 from tests.support.copies import AS_OF, contents_of, fill, invoke, server_settings, write_config
 from tests.support.databases import PASSWORD
+from twinstore.errors import UnavailableError
 from twinstore.ledger import JobState, RangeState
 from twinstore.scheduler.catalog import AUDIT, RUNS
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.copy import ranges
+from twinstore_backfill.copy import ranges, workers
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.slices import SliceResult, run_slice
@@ -58,6 +59,7 @@ def pair(
 ) -> Iterator[Pair]:
     monkeypatch.setattr(ranges, "IDLE_SECONDS", 0.05)
     monkeypatch.setattr(ranges, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "AGAIN_SECONDS", 0.0)
     with opened(settings, request.param, tmp_path) as pair:
         fill(pair.source.storage)
         for number in range(ROWS):
@@ -134,7 +136,7 @@ def test_rows_that_refer_to_moved_unique_values_are_left_to_the_coordinator(pair
 
 def test_without_execute_it_only_names_the_job(pair: Pair) -> None:
     with pytest.raises(UnknownJobError):
-        worked(pair)
+        worked(pair, execute=False)
     with coordinated(pair):
         assert worked(pair, execute=False) == WorkReport(job=job_of(pair).id, executed=False)
         assert sum(pair.target.bulk.counts(RUNS).values()) == 0
@@ -200,6 +202,25 @@ def test_two_runs_of_one_slice_at_the_same_time_copy_no_range_twice(pair: Pair) 
     assert all(item.rows for item in slices)
     assert sum(item.rows for item in slices) == result.totals.all()["written"]
     assert {item.attempts for item in pair.target.ledger.ranges(job_of(pair).id)} == {1}
+
+
+def test_a_worker_waits_for_the_copy_with_which_it_is_started(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "LOOK_SECONDS", 0.05)
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(worked, pair)
+        with coordinated(pair) as copying:
+            assert early.result(60).rows
+            assert copying.result(60).complete
+        monkeypatch.setattr(workers, "AGAIN_SECONDS", 60.0)
+        early = pool.submit(worked, pair)
+        with coordinated(pair) as copying:
+            assert early.result(60).rows
+            assert copying.result(60).complete
+    monkeypatch.setattr(workers, "JOB_SECONDS", 0.0)
+    with pytest.raises(UnavailableError, match="A worker waits"):
+        worked(pair, "no-such-job")
 
 
 def test_a_job_that_begins_again_is_joined_again(pair: Pair) -> None:

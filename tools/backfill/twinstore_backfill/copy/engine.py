@@ -198,6 +198,13 @@ def known_job(target: Store, name: str) -> CopyJob:
     return job
 
 
+def news(context: CopyContext, slices: Slices | None) -> None:
+    """Take in that other workers have finished ranges."""
+    context.queue.notify_changed()
+    if slices is not None:
+        slices.recover()
+
+
 class Coordinator(Watcher):
     """Does what needs the lease of a job when an entity begins and ends."""
 
@@ -285,10 +292,7 @@ class Copy:
         threads, children = self._threads(job), 0
         if self._options.engine is None and self._specs is not None:
             children = (threads - 1) // THREADS_PER_PROCESS
-        with (
-            others.followed(context.queue.notify_changed),
-            self._slices(context, job, children) as slices,
-        ):
+        with self._slices(context, job, children) as slices, others.followed(partial(news, context, slices)):
             copy_ranges(context, threads - children * THREADS_PER_PROCESS)
         if slices is not None and slices.error is not None:
             raise slices.error

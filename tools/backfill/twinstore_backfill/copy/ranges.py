@@ -87,7 +87,7 @@ class RangeQueue:
         watcher: Watcher,
         share: Share,
     ) -> None:
-        """Take the job, the worker, what is told of whole entities, and its share."""
+        """Take the job, the worker, who watches whole entities, and its share."""
         self.stopped: str | None = None
         # Whether the job was begun again, or described in another way, since it was read.
         self.changed = False

@@ -185,6 +185,10 @@ class Slices(AbstractContextManager["Slices"]):
             if item.future.done() and not item.future.cancelled() and item.future.exception() is None:
                 self._hear(item.future.result())
 
+    def recover(self) -> None:
+        """Forget the slices that failed, because ranges were finished since."""
+        self._failures = 0
+
     def _keep(self) -> None:
         while not self._over.wait(TURN_SECONDS):
             try:
@@ -219,7 +223,7 @@ class Slices(AbstractContextManager["Slices"]):
         elif (result := future.result()).refused:
             self._refused(result.refused)
         else:
-            self._failures = 0
+            self.recover()
             self._hear(result)
 
     def _hear(self, result: SliceResult) -> None:

@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from logging import getLogger
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from twinstore.errors import TwinstoreError
+from twinstore.errors import TwinstoreError, UnavailableError
 from twinstore.ledger import JobState
 from twinstore_backfill.copy.control import Control, Limits, RateLimiter, select_job
 from twinstore_backfill.copy.description import options_of
@@ -25,7 +26,7 @@ from twinstore_backfill.copy.ranges import RangeQueue, Share, Watcher
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.rules import backward_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
-from twinstore_backfill.outcome import Exit
+from twinstore_backfill.outcome import Exit, UnknownJobError
 from twinstore_backfill.process.memory import cache_batch_memory, tuned_gc
 from twinstore_backfill.retention import expiry_test
 from twinstore_backfill.stores import has_ledger
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from twinstore_backfill.progress.record import Progress
 
 log = getLogger(__name__)
+# How long a worker waits for a job that nobody has begun, and for one that is complete to begin again.
+JOB_SECONDS: Final = 300.0
+AGAIN_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 1.0
 
 
 def copy_context(
@@ -187,7 +192,8 @@ def run_work(
         ValidationError: several jobs are not complete.
         InterruptedRunError: a signal asked for the stop; the ranges in hand were given back.
     """
-    job = job_to_join(sides, name)
+    # With the copy workers may be started that it has to wait for.
+    job = awaited_job(sides, name, stop) if execute and not drain else job_to_join(sides, name)
     # Also without execute: what would be refused is refused.
     options_of(job, *sides)
     rows = 0
@@ -208,6 +214,30 @@ def run_work(
         # Begun again, or under other rules.
         job = job_to_join(sides, job.id)
     return WorkReport(job=job.id, executed=execute, rows=rows)
+
+
+def awaited_job(sides: Sides, name: str | None, stop: StopSwitch) -> CopyJob:
+    """Return the job of a worker; wait for a while for one that begins, or begins again.
+
+    Raises:
+        UnavailableError: none began.
+        ValidationError: there are several.
+        InterruptedRunError: a signal asked for the stop.
+    """
+    began = monotonic()
+    while True:
+        try:
+            job = job_to_join(sides, name)
+        except UnknownJobError as error:
+            if monotonic() - began > JOB_SECONDS:
+                raise UnavailableError(
+                    f"{error.message} A worker waits {JOB_SECONDS:.0f} s for one."
+                ) from None
+        else:
+            if job.state is JobState.RUNNING or monotonic() - began > AGAIN_SECONDS:
+                return job
+        stop.wait(LOOK_SECONDS)
+        stop.raise_if_interrupted("Nothing was copied.")
 
 
 def job_to_join(sides: Sides, name: str | None) -> CopyJob:
