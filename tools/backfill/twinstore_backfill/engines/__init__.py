@@ -27,7 +27,7 @@ KIND: Final = "engine"
 
 
 class Engine(Protocol):
-    """Runs functions in processes of its own.
+    """Runs functions in separate processes.
 
     What it promises is little: a function may run never, late, or twice, even at the same time.
     """

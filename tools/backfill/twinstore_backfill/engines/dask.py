@@ -1,6 +1,6 @@
 """``dask://host:8786``: the workers of a Dask cluster, found by its scheduler.
 
-Dask runs a function again whose worker was lost, until ``distributed.scheduler.allowed-failures`` of them were.
+Dask runs a function again if its worker is lost, as often as ``distributed.scheduler.allowed-failures`` says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twinstore.errors import ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from concurrent.futures import Future
+    from concurrent.futures import Executor, Future
 
 T = TypeVar("T")
 # As `Security` calls them. Without them the configuration of Dask decides, also about TLS.
@@ -25,9 +25,9 @@ ANSWER_SECONDS: Final = 10
 class Dask:
     """An engine with one slot for each thread of a worker."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Any) -> None:  # noqa: ANN401  # its methods have no types
         self._client = client
-        self._executor = client.get_executor(pure=False, retries=0)
+        self._executor: Executor = client.get_executor(pure=False, retries=0)
 
     def slots(self) -> int:
         """Return how many threads the workers have now.
@@ -37,7 +37,8 @@ class Dask:
         """
         if self._client.status != "running":
             raise ConnectionError("The connection to the scheduler of Dask is lost.")
-        return sum(self._client.nthreads(callback_timeout=ANSWER_SECONDS).values())
+        threads: Mapping[str, int] = self._client.nthreads(callback_timeout=ANSWER_SECONDS)
+        return sum(threads.values())
 
     def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:  # noqa: ANN401  # see Engine
         """Run a function in a worker."""
@@ -57,8 +58,8 @@ def open_dask(address: str, options: Mapping[str, str]) -> Dask:
     """
     if not address or options.keys() - set(OPTIONS):
         raise ValidationError(
-            "--engine dask:// takes the address of a scheduler, as in dask://host:8786, and for TLS the options "
-            f"{', '.join(OPTIONS)}, as in dask://host:8786?tls_ca_file=/etc/ca.pem."
+            "--engine dask:// takes the address of a scheduler, as in dask://host:8786. It has the options "
+            f"{', '.join(OPTIONS)} for TLS, as in dask://host:8786?tls_ca_file=/etc/ca.pem."
         )
     security = Security(require_encryption=True, **options) if options else None
     url = f"tls://{address}" if options else address

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -42,9 +43,10 @@ class Ray:
     def close(self) -> None:
         """Cancel everything, and leave the cluster as it is."""
         ray.shutdown()
-        # Ray forgets them.
+        # Those of `auto` would stay pending.
         for found in list(self._pending):
-            found.cancel()
+            with suppress(InvalidStateError):
+                found.set_exception(ConnectionError("The engine was closed."))
 
 
 def run(function: Callable[..., T], *arguments: object) -> T:
@@ -54,13 +56,12 @@ def run(function: Callable[..., T], *arguments: object) -> T:
 
 def settle(found: Future[T], done: Future[T]) -> None:
     """Pass an outcome on; an error as it was raised, without the traceback that Ray adds to its text."""
-    if not found.set_running_or_notify_cancel():
-        return
-    error = done.exception()
-    if error is None:
-        found.set_result(done.result())
-    else:
-        found.set_exception(error.cause if isinstance(error, RayTaskError) else error)
+    error: Any = done.exception()
+    with suppress(InvalidStateError):  # it was cancelled, or the engine closed
+        if error is None:
+            found.set_result(done.result())
+        else:
+            found.set_exception(error.cause if isinstance(error, RayTaskError) else error)
 
 
 def open_ray(address: str, options: Mapping[str, str]) -> Ray:

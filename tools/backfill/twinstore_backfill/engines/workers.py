@@ -1,4 +1,4 @@
-"""``workers://``: somebody else starts ``twinstore backfill work``; nothing is lent here."""
+"""``workers://``: another program starts ``twinstore backfill work``; nothing is lent here."""
 
 from __future__ import annotations
 
