@@ -165,10 +165,9 @@ class TestWorkers(EngineContract):
         return Always("workers://")
 
 
-class TestDask(EngineContract):
-    repeats = restarts = resizes = True
+class OnDask:
+    slots = 2
 
-    @override
     @pytest.fixture(scope="class")
     @classmethod
     def lender(cls) -> Iterator[Lender]:
@@ -176,10 +175,21 @@ class TestDask(EngineContract):
             yield found
 
 
+class TestDask(OnDask, EngineContract):
+    repeats = True
+
+
+@pytest.mark.long
+class TestDaskWhoseProgramsComeAndGo(OnDask, EngineContract):
+    repeats = restarts = resizes = True
+
+
 @pytest.mark.long
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed, so nothing was run on it.")
 class TestRay(EngineContract):
     restarts = True
+    # Its client tries for half a minute to connect again.
+    seconds = 240
 
     @override
     @pytest.fixture(scope="class")
