@@ -52,6 +52,7 @@ def test_without_its_extra_an_engine_names_the_command_that_installs_it() -> Non
         "workers://?a=b",
         "dask://",
         "dask://host:8786?password=hunter2",
+        "dask://host:8786?tls_ca_file=/etc/hunter2",
     ],
 )
 def test_an_address_that_cannot_be_read_is_refused_without_a_secret(url: str) -> None:

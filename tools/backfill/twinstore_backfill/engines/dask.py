@@ -53,13 +53,13 @@ def open_dask(address: str, options: Mapping[str, str]) -> Dask:
     """Connect to a scheduler.
 
     Raises:
-        ValidationError: there is no address, or an option that is not one of TLS.
+        ValidationError: there is no address, or the options are not those of TLS.
         OSError: it cannot be reached.
     """
-    if not address or options.keys() - set(OPTIONS):
+    if not address or (options and options.keys() != set(OPTIONS)):
         raise ValidationError(
-            "--engine dask:// takes the address of a scheduler, as in dask://host:8786. It has the options "
-            f"{', '.join(OPTIONS)} for TLS, as in dask://host:8786?tls_ca_file=/etc/ca.pem."
+            "--engine dask:// takes the address of a scheduler, as in dask://host:8786. TLS needs all of the "
+            f"options {', '.join(OPTIONS)}, as in dask://host:8786?{OPTIONS[0]}=/etc/ca.pem&..."
         )
     security = Security(require_encryption=True, **options) if options else None
     url = f"tls://{address}" if options else address
