@@ -43,8 +43,8 @@ class Engine(Protocol):
     def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:  # noqa: ANN401  # anything that pickles
         """Run a function of a module in one of its processes. Both arguments and result are pickled.
 
-        The future fails with what the function raises, or with any error if its process or the engine is lost;
-        an engine may also run the function again.
+        The future fails with what the function raises, or with any error if its process or the engine is
+        lost. Some engines run the function of a lost process again instead.
 
         Raises:
             Exception: the engine is lost. Close it, and open it again.

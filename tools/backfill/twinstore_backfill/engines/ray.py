@@ -1,4 +1,7 @@
-"""``ray://host:10001``: a Ray cluster through its client server; ``ray://auto``: the cluster of this host."""
+"""``ray://host:10001``: a Ray cluster through its client server; ``ray://auto``: that of this host.
+
+Always through the client server: Ray ends a process that is connected directly when its cluster is lost.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
-AUTO: Final = "auto"
+LOCAL: Final = "127.0.0.1:10001"
 # It is too large to be in `dev`, so there are no types to check against.
 ray: Final = import_module("ray")
 RayTaskError: Final = import_module("ray.exceptions").RayTaskError
@@ -26,7 +29,6 @@ class Ray:
     def __init__(self) -> None:
         # One for all functions: the cluster stores each that is made remote for as long as we are connected.
         self._run = ray.remote(num_cpus=1, max_retries=0)(run)
-        self._pending = set[Future[Any]]()
 
     def slots(self) -> int:
         """Return how many CPUs the nodes have now."""
@@ -35,18 +37,12 @@ class Ray:
     def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:  # noqa: ANN401  # see Engine
         """Run a function on one CPU."""
         found: Future[T] = Future()
-        self._pending.add(found)
-        found.add_done_callback(self._pending.discard)
         self._run.remote(function, *arguments).future().add_done_callback(partial(settle, found))
         return found
 
     def close(self) -> None:
         """Cancel everything, and leave the cluster as it is."""
         ray.shutdown()
-        # Those of `auto` would stay pending.
-        for found in list(self._pending):
-            with suppress(InvalidStateError):
-                found.set_exception(ConnectionError("The engine was closed."))
 
 
 def run(function: Callable[..., T], *arguments: object) -> T:
@@ -57,7 +53,7 @@ def run(function: Callable[..., T], *arguments: object) -> T:
 def settle(found: Future[T], done: Future[T]) -> None:
     """Pass an outcome on; an error as it was raised, without the traceback that Ray adds to its text."""
     error: Any = done.exception()
-    with suppress(InvalidStateError):  # it was cancelled, or the engine closed
+    with suppress(InvalidStateError):  # it was cancelled
         if error is None:
             found.set_result(done.result())
         else:
@@ -76,7 +72,6 @@ def open_ray(address: str, options: Mapping[str, str]) -> Ray:
             "--engine ray:// takes the address of a client server, as in ray://host:10001, or ray://auto."
         )
     # What workers print belongs to the log of Ray, not among the lines of a command.
-    ray.init(
-        AUTO if address in {"", AUTO} else f"ray://{address}", log_to_driver=False, configure_logging=False
-    )
+    place = LOCAL if address in {"", "auto"} else address
+    ray.init(f"ray://{place}", log_to_driver=False, configure_logging=False)
     return Ray()
