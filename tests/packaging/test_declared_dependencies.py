@@ -36,6 +36,8 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "backends/mongo": ("mongo",),
     "backends/postgres": ("postgres",),
     "tools/backfill": ("backfill",),
+    "tools/backfill/twinstore_backfill/engines/dask.py": ("backfill", "dask"),
+    "tools/backfill/twinstore_backfill/engines/testing.py": ("backfill", "testing"),
     "tools/backfill/twinstore_backfill/progress/prometheus.py": ("backfill", "metrics"),
     "tools/backfill/twinstore_backfill/serve": ("serve",),
     "tools/embedded": ("embedded",),

@@ -27,24 +27,35 @@ KIND: Final = "engine"
 
 
 class Engine(Protocol):
-    """Runs functions in its processes.
+    """Runs functions in separate processes.
 
     What it promises is little: a function may run never, late, or twice, even at the same time.
     """
 
     def slots(self) -> int:
-        """Return how many functions it can run at the same time now; it may grow and shrink."""
+        """Return how many functions it can run at the same time now; it may grow and shrink.
+
+        Raises:
+            Exception: the engine is lost. Close it, and open it again.
+        """
         ...
 
     def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:  # noqa: ANN401  # anything that pickles
         """Run a function of a module in one of its processes. Both arguments and result are pickled.
 
-        The future fails with what the function raises, or with any error if its process is lost.
+        The future fails with what the function raises, or with any error if its process or the engine is
+        lost. Some engines run the function of a lost process again instead.
+
+        Raises:
+            Exception: the engine is lost. Close it, and open it again.
         """
         ...
 
     def close(self) -> None:
-        """End what is left of the functions, and close what was opened here."""
+        """Cancel all functions, and close what was opened here; no future stays pending.
+
+        It ends soon, also if the engine is lost. A function that runs may run on. It may be called again.
+        """
         ...
 
 

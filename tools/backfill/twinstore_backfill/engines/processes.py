@@ -60,7 +60,7 @@ class Processes:
         return next((number for number, busy in enumerate(states) if not busy), 0)
 
     def close(self) -> None:
-        """Stop all children at the next safe point, and wait for them."""
+        """Ask all children to end at the next safe point, and wait for them."""
         children = [child for child in self._children if child is not None]
         for child in children:
             child.stop()
