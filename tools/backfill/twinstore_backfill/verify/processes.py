@@ -256,7 +256,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             raise ValidationError("--engine needs two stores on servers; no other process can open this one.")
         self._arguments: tuple[Ticket, bytes] | None = None
         if self._engine is not None:
-            self._arguments = Ticket.of(source, target, source.bulk.entities()), _shared(context)
+            # A child of this process has the same descriptions, and to make a digest of them takes a while.
+            entities = () if self._is_local else source.bulk.entities()
+            self._arguments = Ticket.of(source, target, entities), _shared(context)
         self._turns: Path | None = None
         self._open = ExitStack()
         self._slots, self._look_at = 0, 0.0
