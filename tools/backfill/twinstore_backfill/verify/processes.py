@@ -47,7 +47,7 @@ log = getLogger(__name__)
 R = TypeVar("R")
 # One task that runs and one that waits for each process: none is idle, and few results pile up.
 TASKS_PER_WORKER: Final = 2
-# How often whoever waits for a task looks after those that were lost.
+# How often a thread that waits for a task looks after those that were lost.
 TICK_SECONDS: Final = 0.2
 # How often the engine is asked for its slots.
 LOOK_SECONDS: Final = 1.0
@@ -231,8 +231,8 @@ class Sent:
 class WorkerPool(AbstractContextManager["WorkerPool"]):
     """The processes that run tasks of one verification: those of an engine, or children of this process.
 
-    Whoever waits for a task here also looks after the others: no thread does only that. A lock is never held
-    over a call to the engine if a callback of the engine needs it.
+    A thread that waits for a task also looks after the others; no thread does only that. No lock that a
+    callback of the engine needs is held over a call to the engine.
     """
 
     def __init__(self, context: VerifyContext, jobs: int, url: str | None = None) -> None:
