@@ -163,6 +163,11 @@ def test_an_engine_cannot_open_a_store_of_this_process(
     assert (answer.code, "no other process can open" in answer.err) == (Exit.USAGE, True), answer.err
 
 
+def test_an_engine_that_lends_nothing_is_refused(context: VerifyContext) -> None:
+    with pytest.raises(ValidationError, match="lends nothing to a verification"):
+        WorkerPool(context, 1, "workers://")
+
+
 # What an engine may do to a task. These have no processes: each step of the engine is one of the script.
 
 

@@ -80,7 +80,11 @@ MaxRatio = Annotated[
 
 Engine = Annotated[
     str | None,
-    typer.Option("--engine", help="Lends the processes: processes://8, dask://host:8786. Default: --jobs."),
+    typer.Option(
+        "--engine",
+        metavar="URL",
+        help="Lends the processes: processes://8, dask://host:8786. Default: --jobs.",
+    ),
 ]
 
 

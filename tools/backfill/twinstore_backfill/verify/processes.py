@@ -31,6 +31,7 @@ from twinstore.runtime.secrets import mask_secret_url
 from twinstore_backfill.engines import open_engine
 from twinstore_backfill.engines.processes import MOST, Processes
 from twinstore_backfill.engines.sites import Ticket, opened
+from twinstore_backfill.engines.workers import Workers
 from twinstore_backfill.process.messages import warn
 from twinstore_backfill.verify.context import VerifyContext
 from twinstore_backfill.verify.memory_lock import HOST_FILE, lock_file, set_lock_file, use_lock_file
@@ -254,6 +255,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             self._engine = Processes(str(min(jobs - 1, MOST)))
         if url is not None and self._specs is None:
             raise ValidationError("--engine needs two stores on servers; no other process can open this one.")
+        if isinstance(self._engine, Workers):
+            raise ValidationError("workers:// lends nothing to a verification; use --jobs or another engine.")
         self._arguments: tuple[Ticket, bytes] | None = None
         if self._engine is not None:
             # A child of this process has the same descriptions, and to make a digest of them takes a while.
