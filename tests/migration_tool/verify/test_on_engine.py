@@ -346,6 +346,21 @@ def test_a_worker_that_refuses_is_named_once(
     assert capsys.readouterr().err.splitlines() == [f"warning: {warning}"]
 
 
+def test_a_task_goes_elsewhere_although_the_engine_prefers_the_worker_that_refuses(
+    context: VerifyContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def stubborn(engine: Scripted, task: Numbered) -> None:
+        # Only a second one that is sent at once finds this worker busy.
+        seen.append(task.number)
+        (engine.good if len(seen) > 2 and seen[-2] == task.number else engine.refused)(task)
+
+    engine = Scripted([stubborn] * 9, number=2)
+    assert results(engine, context, monkeypatch, [Numbered(0)]) == [0]
+    assert engine.attempts == [0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("step", "slots", "problem"),
     [(Scripted.refused, 2, "a store is another here"), (Scripted.good, 0, "it has no slots")],

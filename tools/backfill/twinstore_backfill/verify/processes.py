@@ -414,16 +414,18 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if self._engine is None or self._arguments is None or sent.result.done():
             return
         specs, turns = (self._specs, self._turns) if self._is_local else (None, None)
+        submit = partial(self._engine.submit, work, *self._arguments, sent.task, specs, turns)
+        # A scheduler may give a refused task to the same free worker for ever; of several one goes elsewhere.
+        copies = 1 + min(sent.failures - sent.losses, self._slots)
         try:
-            future: Future[Outcome[Any]] = self._engine.submit(
-                work, *self._arguments, sent.task, specs, turns
-            )
+            futures: list[Future[Outcome[Any]]] = [submit() for _ in range(copies)]
         except Exception as error:  # noqa: BLE001  # of any client library
             self._lose_engine(error)
             return
         with self._changed:
-            sent.future, sent.since = future, monotonic()
-        future.add_done_callback(partial(self._ended, sent))
+            sent.future, sent.since = futures[-1], monotonic()
+        for future in futures:
+            future.add_done_callback(partial(self._ended, sent))
 
     def _ended(self, sent: Sent, future: Future[Outcome[Any]]) -> None:
         """Take an outcome, in any thread; one that comes late or twice changes nothing."""
