@@ -32,7 +32,7 @@ from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.report.model import parse_report
 from twinstore_backfill.stores import StoreSpec
 from twinstore_backfill.verify.context import Task, VerifyContext
-from twinstore_backfill.verify.processes import run_tasks
+from twinstore_backfill.verify.processes import WorkerPool, run_tasks
 from twinstore_memory.rows import encode, store_unchecked
 
 if TYPE_CHECKING:
@@ -271,14 +271,17 @@ class Refused(Task[object]):
         raise UnavailableError("the server is gone")
 
 
-def test_a_killed_worker_is_one_failure_with_a_remedy(config: Path) -> None:
+def test_a_task_that_kills_its_workers_is_one_failure_with_a_remedy(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twinstore_backfill.verify.processes.MOST_LOSSES", 1)
     with both(config) as context, pytest.raises(TwinstoreError, match=r"worker process .* was killed"):
-        list(run_tasks([Killed()], context, 2, StopSwitch()))
+        run(Killed(), context)
 
 
 def test_the_failure_of_a_worker_reaches_the_command_as_it_is(config: Path) -> None:
     with both(config) as context, pytest.raises(UnavailableError, match="the server is gone"):
-        list(run_tasks([Refused()], context, 2, StopSwitch()))
+        run(Refused(), context)
 
 
 def test_a_worker_that_cannot_open_a_store_says_why_and_nothing_else(
@@ -289,8 +292,14 @@ def test_a_worker_that_cannot_open_a_store_says_why_and_nothing_else(
     with both(config) as open_stores:
         context = replace(open_stores, target=replace(open_stores.target, spec=spec))
         with pytest.raises(UnavailableError, match="server runs"):
-            list(run_tasks([Refused()], context, 2, StopSwitch()))
+            run(Refused(), context)
     assert capfd.readouterr().err == ""
+
+
+def run(task: Task[object], context: VerifyContext) -> None:
+    """Run a task in the other one of two processes."""
+    with WorkerPool(context, 2) as workers:
+        list(run_tasks([task], context, workers, StopSwitch()))
 
 
 @contextmanager

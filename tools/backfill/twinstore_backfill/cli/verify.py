@@ -78,6 +78,16 @@ MaxRatio = Annotated[
 ]
 
 
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="URL",
+        help="Lends the processes: processes://8, dask://host:8786. Default: --jobs.",
+    ),
+]
+
+
 def verify(
     *,
     sides: Sides,
@@ -89,6 +99,7 @@ def verify(
     sample_size: Annotated[int, typer.Option("--sample-size", help="Documents to sample per entity.")] = 1000,
     as_of: AsOf = None,
     jobs: Annotated[int, typer.Option("--jobs", help="Processes, and readers of a side.")] = 1,
+    engine: Engine = None,
     range_size: Annotated[int, typer.Option("--range-size", help="Documents per range.")] = 10_000,
     out: Annotated[
         Path | None,
@@ -134,6 +145,7 @@ def verify(
             sample_size=sample_size,
             as_of=instant_option(as_of, "--as-of"),
             jobs=jobs,
+            engine=engine,
             range_size=range_size,
             approval=approval,
             require_ready=require_cutover_ready,

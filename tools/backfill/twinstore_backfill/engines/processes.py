@@ -42,9 +42,10 @@ class Processes:
         return len(self._children)
 
     def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:  # noqa: ANN401  # see Engine
-        """Run a function in the first child that is free, which may be started for it."""
+        """Run a function in the child that has the least to do, which may be started for it."""
         with self._lock:
-            number = self._free()
+            loads = [0 if child is None else child.load for child in self._children]
+            number = loads.index(min(loads))
             child = self._children[number]
             if child is None:
                 child = self._children[number] = Child()
@@ -54,10 +55,6 @@ class Processes:
                 # It was killed while it had nothing to do.
                 self._children[number] = child = Child()
                 return child.submit(function, *arguments)
-
-    def _free(self) -> int:
-        states = (child is not None and child.busy for child in self._children)
-        return next((number for number, busy in enumerate(states) if not busy), 0)
 
     def close(self) -> None:
         """Ask all children to end at the next safe point, and wait for them."""
@@ -81,18 +78,19 @@ class Child:
             initializer=begin_child,
             initargs=(message_settings(), self._theirs),
         )
-        self._last: Future[Any] | None = None
+        self._given: list[Future[Any]] = []
 
     @property
-    def busy(self) -> bool:
-        """Whether it runs a function."""
-        return self._last is not None and not self._last.done()
+    def load(self) -> int:
+        """How many functions it runs or has waiting."""
+        self._given = [future for future in self._given if not future.done()]
+        return len(self._given)
 
     def submit(self, function: Callable[..., T], /, *arguments: Any) -> Future[T]:  # noqa: ANN401  # see Engine
         """Run a function."""
         with block_signals():
             found = self._pool.submit(function, *arguments)
-        self._last = found
+        self._given.append(found)
         return found
 
     def stop(self) -> None:

@@ -122,6 +122,11 @@ class Task(Protocol[R_co]):
         """Whether another process would take longer to begin with it than this one to do it."""
         return False
 
+    @property
+    def stays(self) -> bool:
+        """Whether it is for this host alone, not for the processes of an engine."""
+        return False
+
     def run(self, context: VerifyContext) -> R_co:
         """Do the work."""
         ...

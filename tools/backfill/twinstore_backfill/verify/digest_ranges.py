@@ -12,8 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from functools import partial
 from logging import getLogger
 from secrets import token_bytes
 from threading import Event, Lock
@@ -33,8 +31,11 @@ from twinstore.bulk.rows import (
 from twinstore.catalog.entity import Entity
 from twinstore.catalog.keys import Key, KeyRange
 from twinstore_backfill.connection_budget import readers_at_once
+from twinstore_backfill.process.children import stop_with_parent
 from twinstore_backfill.process.memory import cache_small_batch_memory, release_cached_memory
+from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.rules.model import DropRule
+from twinstore_backfill.verify.context import Task, VerifyContext
 from twinstore_backfill.verify.expected import IGNORED, RowExpectation
 from twinstore_backfill.verify.findings import RangeResult
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
@@ -44,10 +45,8 @@ from twinstore_backfill.verify.set_digest import Digest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from twinstore.bulk.port import BulkPort
-    from twinstore_backfill.process.stopping import StopSwitch
-    from twinstore_backfill.verify.context import VerifyContext
     from twinstore_backfill.verify.partition import Partition
+    from twinstore_backfill.verify.processes import WorkerPool
 
 log = getLogger(__name__)
 Digests: TypeAlias = RangeDigests | None
@@ -179,13 +178,19 @@ class DigestReader(AbstractContextManager["DigestReader"]):
     """Reads digests in the order in which they are requested, each side with its own threads."""
 
     def __init__(
-        self, context: VerifyContext, jobs: int, stop: StopSwitch, on_progress: Callable[[int], None]
+        self,
+        context: VerifyContext,
+        jobs: int,
+        stop: StopSwitch,
+        on_progress: Callable[[int], None],
+        workers: WorkerPool | None = None,
     ) -> None:
-        """Take both sides, how many threads read each, and who hears of rows of the source."""
-        self._context, self._stop, self._on_rows = context, stop, on_progress
+        """Take both sides, how many threads read each, who hears of rows of the source, and who reads."""
+        self._context, self._stop, self._on_rows, self._workers = context, stop, on_progress, workers
         # Drawn for each run and known to this process alone: it must be unknown when rows are written.
         self._secret = token_bytes(SECRET_BYTES)
-        self._parts = readers_at_once(jobs)
+        lent = workers.slots if workers is not None and workers.is_engine else 0
+        self._parts = readers_at_once(max(jobs, lent))
         self._source, self._target = (
             ThreadPoolExecutor(self._parts, thread_name_prefix=f"digests-{side}")
             for side in ("source", "target")
@@ -204,45 +209,28 @@ class DigestReader(AbstractContextManager["DigestReader"]):
     def begin(self, entity: Entity, tenant: str | None, found: Partition) -> Reading:
         """Begin to read the digests of some ranges of an entity, or of the rows of one tenant in them."""
         parts = readers_of(found.cells, self._parts)
-        drops = self._context.rules.of(entity, DropRule)
-        reading = Reading(self._stop, self._on_rows, drops)
+        reading = Reading(self._stop, self._on_rows, self._context.rules.of(entity, DropRule))
         self._readings.append(reading)
         source, target = self._context.source.bulk, self._context.target.bulk
-        accepts = RowExpectation(entity).is_normal
-        # Each row with another one is named, and only a comparison of the rows does that.
-        ignored = self._context.rules.dropped(entity, with_reason=True)
         # Once is enough, and best by the side that hardly has to ask.
         of_target = Digestible.PREVALIDATED is target.digestible(entity) is not source.digestible(entity)
-        cutoff = self._context.cutoff(entity)
-        make_request = partial(
-            DigestRequest,
-            entity,
-            found.bounds,
-            tenant,
-            cutoff,
-            secret=self._secret,
-            parts=parts,
-            within=found.within,
-            folded=found.is_folded,
-        )
         self.largest.expect(parts)
         for part in range(parts):
-            of_source = make_request(
+            task = DigestTask(
+                entity.name,
+                found.bounds,
+                tenant,
+                (found.within,),
                 part=part,
+                parts=parts,
                 of_source=True,
-                ignored=ignored,
-                accepts=None if of_target else accepts,
-                on_progress=reading.count,
+                judges=not of_target,
+                folded=found.is_folded,
+                secret=self._secret,
             )
-            reading.source.append(self._source.submit(self._read_measured, reading, source, of_source))
-            other = make_request(
-                part=part,
-                of_source=False,
-                ignored=frozenset(),
-                accepts=accepts if of_target else None,
-                on_progress=reading.go_on,
-            )
-            reading.target.append(self._target.submit(read, reading, target, other))
+            reading.source.append(self._source.submit(self._read_measured, reading, task))
+            other = replace(task, of_source=False, judges=of_target)
+            reading.target.append(self._target.submit(self._read, reading, other))
         return reading
 
     def owners_in(
@@ -251,26 +239,9 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         """Read the digests of both sides in some ranges by owner; ``None`` if a side has none."""
         reading = Reading(self._stop, lambda _rows: None)
         self._readings.append(reading)
-        sides = ((self._source, self._context.source.bulk), (self._target, self._context.target.bulk))
-        ignored = self._context.rules.dropped(entity, with_reason=True)
-        for (pool, port), parts in zip(sides, (reading.source, reading.target), strict=True):
-            of_source = parts is reading.source
-            request = DigestRequest(
-                entity,
-                (),
-                tenant,
-                self._context.cutoff(entity),
-                part=0,
-                parts=1,
-                of_source=of_source,
-                ignored=ignored if of_source else frozenset(),
-                accepts=None,
-                on_progress=reading.go_on,
-                secret=self._secret,
-                within=KeyRange(),
-                folded=False,
-            )
-            parts.append(pool.submit(read_ranges, reading, port, request, ranges))
+        task = DigestTask(entity.name, (), tenant, tuple(ranges), of_source=True, secret=self._secret)
+        reading.source.append(self._source.submit(self._read, reading, task))
+        reading.target.append(self._target.submit(self._read, reading, replace(task, of_source=False)))
         source, target = merged(reading.source), merged(reading.target)
         return None if source is None or target is None else (source, target)
 
@@ -281,10 +252,30 @@ class DigestReader(AbstractContextManager["DigestReader"]):
         self._readings.append(reading)
         self._source.submit(self._measure_rows, reading, entity, tenant)
 
-    def _read_measured(self, reading: Reading, port: BulkPort, request: DigestRequest) -> Digests:
+    def _read(self, reading: Reading, task: DigestTask) -> Digests:
+        """Return the digests of a part, ``None`` if there are none or they are not needed any more."""
+        found: RangeDigests | NoDigests | None = None
+        count = reading.count if task.of_source else reading.go_on
+        workers = self._workers
+        try:
+            reading.go_on()
+            if workers is None or not workers.is_engine:
+                found = task.read(self._context, count)
+            else:
+                found = workers.run(task, reading.go_on)
+                count(found.rows if isinstance(found, RangeDigests) else 0)
+        except UnwantedError:
+            return None
+        finally:
+            if not isinstance(found, RangeDigests):
+                # Nor does anybody need those of the other side.
+                reading.end(None if found is None else f"{task.side}: {found.reason}")
+        return found if isinstance(found, RangeDigests) else None
+
+    def _read_measured(self, reading: Reading, task: DigestTask) -> Digests:
         found: Digests = None
         try:
-            found = read(reading, port, request)
+            found = self._read(reading, task)
         finally:
             complete = found is not None and not found.unproven and not found.unplaced
             cells = found.cells.values() if found is not None else ()
@@ -318,77 +309,76 @@ class DigestReader(AbstractContextManager["DigestReader"]):
 
 
 @dataclass(frozen=True, slots=True)
-class DigestRequest:
-    """A request to a view."""
+class DigestTask(Task["RangeDigests | NoDigests"]):
+    """Read the digests of a part of one side.
 
-    entity: Entity
+    Attributes:
+        bounds: the keys that divide the rows.
+        ranges: whose rows are read; the digests of several are added.
+        judges: whether the models judge the rows.
+        secret: the key of the digests.
+    """
+
+    entity: str
     bounds: tuple[Key, ...]
     tenant: str | None
-    cutoff: datetime | None
-    part: int
-    parts: int
+    ranges: tuple[KeyRange, ...]
     of_source: bool
-    ignored: frozenset[str]
-    accepts: Callable[[bytes], bool] | None
-    on_progress: Callable[[int], None]
-    within: KeyRange
-    folded: bool
-    secret: bytes = field(repr=False)
+    part: int = 0
+    parts: int = 1
+    judges: bool = False
+    folded: bool = False
+    secret: bytes = field(repr=False, kw_only=True)
 
     @property
     def side(self) -> str:
-        """The name of the side that is queried."""
+        """The name of the side that is read."""
         return "source" if self.of_source else "target"
 
+    @override
+    def run(self, context: VerifyContext) -> RangeDigests | NoDigests:
+        stop = stop_with_parent(StopSwitch())
+        with cache_small_batch_memory():
+            return self.read(context, lambda _rows: stop.check())
 
-def read(reading: Reading, port: BulkPort, request: DigestRequest) -> Digests:
-    """Return the digests of a part of one side, ``None`` if it has none or they are not needed any more."""
-    found: RangeDigests | NoDigests | None = None
-    try:
-        reading.go_on()
-        with port.view() as view:
-            found = view.digests(
-                request.entity,
-                request.bounds,
-                secret=request.secret,
-                within=request.within,
-                folded=request.folded,
-                tenant_id=request.tenant,
-                cutoff=request.cutoff,
-                part=request.part,
-                parts=request.parts,
-                of_source=request.of_source,
-                ignored=request.ignored,
-                accepts=request.accepts,
-                on_progress=request.on_progress,
-            )
-    except UnwantedError:
-        return None
-    except MemoryError:
-        log.warning(
-            "there is too little memory for digests of %s; its rows are compared", request.entity.name
-        )
-        found = NoDigests("there is too little memory for them")
-    finally:
-        if not isinstance(found, RangeDigests):
-            # Nor does anybody need those of the other side.
-            reading.end(None if found is None else f"{request.side}: {found.reason}")
-    return found if isinstance(found, RangeDigests) else None
-
-
-def read_ranges(
-    reading: Reading, port: BulkPort, request: DigestRequest, ranges: Sequence[KeyRange]
-) -> Digests:
-    """Return the digests of several ranges as one, ``None`` if one has none."""
-    whole = RangeDigests()
-    for within in ranges:
-        found = read(reading, port, replace(request, within=within))
-        if found is None:
-            return None
-        # Whoever divides rows says so of parts of a range, not of several ranges.
-        found.file = None
-        whole.merge(found)
-    return whole
+    def read(self, context: VerifyContext, on_progress: Callable[[int], None]) -> RangeDigests | NoDigests:
+        """Return the digests, or why there are none; ``on_progress`` hears of rows and may end it."""
+        entity = context.entity(self.entity)
+        port = (context.source if self.of_source else context.target).bulk
+        # Each row with another name is named, and only a comparison of the rows does that.
+        ignored = context.rules.dropped(entity, with_reason=True) if self.of_source else frozenset[str]()
+        whole: RangeDigests | None = None
+        for within in self.ranges:
+            try:
+                with port.view() as view:
+                    found = view.digests(
+                        entity,
+                        self.bounds,
+                        secret=self.secret,
+                        within=within,
+                        folded=self.folded,
+                        tenant_id=self.tenant,
+                        cutoff=context.cutoff(entity),
+                        part=self.part,
+                        parts=self.parts,
+                        of_source=self.of_source,
+                        ignored=ignored,
+                        accepts=RowExpectation(entity).is_normal if self.judges else None,
+                        on_progress=on_progress,
+                    )
+            except MemoryError:
+                log.warning(
+                    "there is too little memory for digests of %s; its rows are compared", entity.name
+                )
+                return NoDigests("there is too little memory for them")
+            if isinstance(found, NoDigests):
+                return found
+            if whole is not None:
+                # Whoever divides rows says so of parts of a range, not of several ranges.
+                whole.file = found.file = None
+                found.merge(whole)
+            whole = found
+        return whole or RangeDigests()
 
 
 # What the digests of both sides prove.

@@ -105,7 +105,7 @@ from twinstore_backfill.verify.lists import (
 from twinstore_backfill.verify.memory_lock import LARGE_BYTES
 from twinstore_backfill.verify.needed_rows import count_lacking, finding_of
 from twinstore_backfill.verify.plan import RangePlan, counted_sides, is_long
-from twinstore_backfill.verify.processes import run_tasks
+from twinstore_backfill.verify.processes import WorkerPool, run_tasks
 from twinstore_backfill.verify.ranges import ServerTtls
 from twinstore_backfill.verify.rules import check_tenants, moves_tenants, verifier_changes
 from twinstore_backfill.verify.sampling import rows_of_tenants, tenants_for_lists
@@ -200,9 +200,10 @@ def run_verify(  # noqa: PLR0917  # both sides, the request, and the receivers o
         options.rules,
         state.slow,
     )
-    run = Verification(context, options, progress, stop, state, write, kept)
+    workers = WorkerPool(context, options.jobs, options.engine)
+    run = Verification(context, options, progress, stop, state, write, kept, workers)
     try:
-        with kept, tuned_gc(), explain_connection_limit(verify_needs(options.jobs)):
+        with kept, tuned_gc(), explain_connection_limit(verify_needs(options.jobs)), workers:
             only = options.only
             compare = partial(run.compare, entities) if only is None else partial(run.recheck, entities, only)
             preflight(compare)  # a table that is not as described is first noticed by its scan
@@ -228,13 +229,18 @@ class Verification:
         state: SourceState = NOTHING_LACKED,
         write: Callable[[Iterable[bytes]], object] = list,
         kept: KeptResults | None = None,
+        workers: WorkerPool | None = None,
     ) -> None:
-        """Take both sides, the options, the progress, the state of the source, the lines and the results."""
+        """Take both sides, the options, the progress, the state of the source, the lines and the results.
+
+        Without ``workers`` this process runs all tasks.
+        """
         self._context, self._options, self._progress, self._stop = context, options, progress, stop
         self._warnings = direction_warnings(options, context) + state.remarks
         self._costs = state.costs
         self._write = write
         self._kept = kept or KeptResults()
+        self._workers = workers or WorkerPool(context, 1)
         self._entities: list[EntityReport] = []
         self._equivalences: Counter[str] = Counter()
         self._rules: Counter[int] = Counter()
@@ -261,7 +267,9 @@ class Verification:
         with (
             short_switch_interval(),
             BackgroundLists(self._context, options.jobs, self._progress, self._stop) as background_lists,
-            RangePlan(self._context, options, self._stop, on_progress, self._kept.earlier) as plan,
+            RangePlan(
+                self._context, options, self._stop, on_progress, self._kept.earlier, workers=self._workers
+            ) as plan,
         ):
             plan.prepare(entities)
             sides = counted_sides(self._context, options.tenants, entities)
@@ -285,6 +293,7 @@ class Verification:
                 background_lists.begin(plan.largest, sides.largest, list_tenants, tuple(options.entities))
             self._collect(findings, self._tasks(plan, None if part else list_tenants, background_lists))
             self._without_digests = plan.without_digests
+        self._workers.close()
         if not part:
             self._compare_with_rows(counted)
             self._count_lacking()
@@ -358,7 +367,7 @@ class Verification:
         for known in self._kept.earlier.results() if self._kept.earlier else ():
             self._stop.check()
             self._add(findings[known.entity], known)
-        for result in run_tasks(tasks, self._context, self._options.jobs, self._stop):
+        for result in run_tasks(tasks, self._context, self._workers, self._stop):
             if isinstance(result, ListResult):
                 self._lists.add(result)
                 self._progress.advance(LISTS, 1)

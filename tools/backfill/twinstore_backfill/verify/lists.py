@@ -289,6 +289,11 @@ class ListTask(Task["ListResult"]):
     target_only: bool = False
     entities: tuple[str, ...] = ()
 
+    @property
+    @override
+    def stays(self) -> bool:
+        return True
+
     @override
     def run(self, context: VerifyContext) -> ListResult:
         source = context.target if self.target_only else context.source

@@ -27,6 +27,8 @@ LARGE_BYTES: Final = 2_000_000
 _thread_lock: Final = Lock()
 _lock_files: Final[list[Path]] = []
 NO_LOCK: Final = nullcontext()
+# There is one on every host, and it is never written: for processes that have no parent to make one.
+HOST_FILE: Final = Path(__file__)
 
 
 @contextmanager
@@ -49,6 +51,11 @@ def use_lock_file(file: Path | None) -> Generator[None]:
         _lock_files[:] = before
 
 
+def set_lock_file(file: Path) -> None:
+    """Take turns with the other processes that share the same file, as long as this process lives."""
+    _lock_files[:] = [file]
+
+
 def large_row_lock(size: int) -> AbstractContextManager[None]:
     """Wait until no other document of :data:`LARGE_BYTES` or more is judged; smaller ones do not wait.
 
@@ -61,6 +68,7 @@ def large_row_lock(size: int) -> AbstractContextManager[None]:
 def _locked() -> Generator[None]:
     with _thread_lock, ExitStack() as stack:
         if _lock_files and fcntl is not None:
-            # The system gives it to the next one also when a process is killed.
-            fcntl.flock(stack.enter_context(_lock_files[-1].open("rb")), fcntl.LOCK_EX)
+            # The system gives it to the next one also when a process is killed. Not every file system can.
+            with suppress(OSError):
+                fcntl.flock(stack.enter_context(_lock_files[-1].open("rb")), fcntl.LOCK_EX)
         yield

@@ -64,6 +64,7 @@ class VerifyOptions:
         sample_size: documents to sample per entity, spread over the tenants.
         as_of: the instant that retention is judged by; ``None`` means the start of the run.
         jobs: how many read the digests of each side, and processes that compare rows one by one.
+        engine: the URL of what lends the processes for both, in place of ``jobs`` on this host.
         range_size: documents per range.
         approval: begin without old data; the target must be empty.
         switch: the driver that the configuration names at present.
@@ -88,6 +89,7 @@ class VerifyOptions:
     sample_size: int = 1000
     as_of: datetime | None = None
     jobs: int = 1
+    engine: str | None = None
     range_size: int = 10_000
     batch_size: int = 1000
     approval: Approval | None = None

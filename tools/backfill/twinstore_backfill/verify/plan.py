@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.verify.kept import Earlier
     from twinstore_backfill.verify.options import VerifyOptions
     from twinstore_backfill.verify.partition import Partition
+    from twinstore_backfill.verify.processes import WorkerPool
     from twinstore_backfill.verify.ranges import RowCounts
 
 # Rows that are read to learn how large they are, so that lists need not wait for their comparison.
@@ -87,13 +88,15 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         stop: StopSwitch,
         on_progress: Callable[[int], None],
         earlier: Earlier | None = None,
+        *,
+        workers: WorkerPool | None = None,
     ) -> None:
-        """Take both sides, the request, the callback that counts rows, and what is decided already.
+        """Take both sides, the request, the callback that counts rows, what is decided, and who reads.
 
         Negative numbers correct the count.
         """
         self._context, self._options, self._stop, self._on_rows = context, options, stop, on_progress
-        self._earlier = earlier
+        self._earlier, self._workers = earlier, workers
         # Ranges since the last mark.
         self._unmarked = 0
         self._open = ExitStack()
@@ -136,7 +139,8 @@ class RangePlan(AbstractContextManager["RangePlan"]):
         """Begin to read digests, where both sides have them."""
         self._counted = counted
         if self._digested:
-            reader = DigestReader(self._context, self._options.jobs, self._stop, self._on_rows)
+            jobs = self._options.jobs
+            reader = DigestReader(self._context, jobs, self._stop, self._on_rows, self._workers)
             self._reader = self._open.enter_context(reader)
         self._plans = self._plan_all(entities)
         self._next = next(self._plans, None)
