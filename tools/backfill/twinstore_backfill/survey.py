@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import sqrt
-from time import monotonic
+from time import monotonic, process_time
 from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog.keys import KeyRange
@@ -53,12 +53,14 @@ class Survey:
     Attributes:
         rows: by entity, how many rows were read.
         seconds: how long reading and decoding them took, without the comparison with the normal form.
+        cpu: for how many of these this process computed instead of waiting for the source.
         sorting: by entity without an index of its key, how long it took until the first rows came.
     """
 
     lines: FirstLines = field(default_factory=FirstLines)
     rows: Counter[str] = field(default_factory=Counter[str])
     seconds: float = 0.0
+    cpu: float = 0.0
     sorting: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
@@ -71,6 +73,11 @@ class Survey:
         """Rows read and decoded per second."""
         # An empty source may take no measurable time.
         return self.rows.total() / max(self.seconds, 1e-6)
+
+    @property
+    def computing(self) -> float | None:
+        """The share of the time in which this process computed, ``None`` if nothing was read."""
+        return min(self.cpu / self.seconds, 1.0) if self.rows.total() and self.seconds else None
 
 
 class Surveyor:
@@ -120,18 +127,19 @@ class Surveyor:
     ) -> None:
         expired = expiry_test(entity, self._retention, self._as_of)
         reader = RangeReader(entity, expired=expired, lines=self.survey.lines, subset=self._rows.subset)
-        started = monotonic()
+        started, computed = monotonic(), process_time()
         with self._rows.port.view() as view:
             for batch in self._records(self._few if sorts else self._rows, view, entity, within, most):
                 self._stop.check()
                 if sorts and entity.name not in self.survey.sorting:
                     self.survey.sorting[entity.name] = monotonic() - started
-                    started = monotonic()
+                    started, computed = monotonic(), process_time()
                 wanted = reader.wanted(batch)
                 if uniques is not None:
                     uniques.add(wanted, written=True)
                 del batch, wanted
             self.survey.seconds += monotonic() - started
+            self.survey.cpu += process_time() - computed
             self.survey.rows[entity.name] += reader.read.total()
             self._normalisations(entity, self._scanned(view, entity, within, most))
 
