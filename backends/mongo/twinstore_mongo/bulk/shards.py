@@ -70,9 +70,11 @@ def placed(chunks: Iterable[Mapping[str, Any]], codec: Codec[Any]) -> Sequence[P
     for chunk in chunks:
         bound = {name: value for name, value in chunk["min"].items() if not isinstance(value, MinKey)}
         key = key_in(bson.encode({**least, **bound}), codec) if found else None
-        # A bound of another type is where no range may end: its rows count as those of the chunk before.
-        if key is not None or not found:
+        if key is not None:
             found.append((key, chunk["shard"]))
+        elif len(found) <= 1:
+            # Other types come before all keys; the last chunk that begins there has the first of these.
+            found = [(None, chunk["shard"])]
     return found if len({shard for _, shard in found}) > 1 else ()
 
 
