@@ -18,7 +18,7 @@ from pymongo.errors import OperationFailure
 
 from tests.migration_tool.copy.test_kinds_of_keys import BOXES, TALLIES, THINGS
 from tests.support import mongos
-from tests.support.copies import AS_OF, SilentProgress, invoke, open_store, server_settings, write_config
+from tests.support.copies import AS_OF, invoke, open_store, server_settings, write_config
 from tests.support.databases import MongoDatabase
 from tests.support.foreign import document
 from twinstore.catalog.keys import KeyRange
@@ -31,6 +31,7 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.reader import ranges_in_turn
 from twinstore_backfill.process.stopping import StopSwitch
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.verify.engine import run_verify
 from twinstore_backfill.verify.options import VerifyOptions
 from twinstore_mongo.bulk.shards import is_ordered, placed
