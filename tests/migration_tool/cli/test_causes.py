@@ -23,6 +23,7 @@ from twinstore_backfill.cli.output import cause_texts, warning_texts
 from twinstore_backfill.copy import duplicates
 from twinstore_backfill.copy.duplicates import SortedRecords
 from twinstore_backfill.copy.options import CopyOptions
+from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.plan import Estimate, limit_of, plan_copy
 from twinstore_backfill.process.messages import Messages
 from twinstore_backfill.reasons import MOST, OTHER, Reasons
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.copies import MemoryPair
+    from twinstore.bulk.port import Record
     from twinstore.catalog.entity import Entity
     from twinstore.models.canonical import CanonicalModel
 
@@ -152,7 +154,19 @@ def test_records_are_sorted_over_several_runs(monkeypatch: pytest.MonkeyPatch) -
         assert [int.from_bytes(record) for record in records] == sorted(numbers)
 
 
-def test_the_plan_samples_all_of_a_large_entity(tmp_path: Path) -> None:
+def test_the_plan_samples_all_of_a_large_entity_and_decodes_no_more_for_its_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = 0
+    honest = SourceRows.records
+
+    def counted(*arguments: Any) -> Iterator[list[Record]]:  # noqa: ANN401  # those of the original
+        nonlocal decoded
+        for batch in honest(*arguments):
+            decoded += len(batch)
+            yield batch
+
+    monkeypatch.setattr(SourceRows, "records", counted)
     with memory_pair(tmp_path / "copy") as pair:
         for number in range(2500):
             # The first half is right, so that the first documents alone would show nothing.
@@ -162,7 +176,7 @@ def test_the_plan_samples_all_of_a_large_entity(tmp_path: Path) -> None:
         (found,) = document["causes"]
         assert found["kind"] == "unproved"
         assert found["low"] <= 1250 <= found["high"]
-        assert document["sampled"] == {"audit": 2000}
+        assert (document["sampled"], decoded) == ({"audit": 2000}, 2000)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Of each entity: enough to see what one document in a hundred has, without making the plan slow.
 SAMPLE: Final = 2000
 PLACES: Final = 20
-FEW: Final = 100
+FEW: Final = SAMPLE // PLACES
 # Standard deviations on both sides of the middle that hold 95 % of a normal distribution.
 Z95: Final = 1.959964
 
@@ -106,7 +106,7 @@ class Surveyor:
             return
         ranges = self._rows.coarse(entity, PLACES) or self._rows.cut(entity, max(rows // PLACES, 1))
         for within in islice(ranges, PLACES):
-            self._range(entity, within, SAMPLE // PLACES)
+            self._range(entity, within, FEW)
 
     def full(self, entity: Entity) -> None:
         """Read all rows of an entity, and find unique values that occur twice."""
@@ -127,9 +127,11 @@ class Surveyor:
     ) -> None:
         expired = expiry_test(entity, self._retention, self._as_of)
         reader = RangeReader(entity, expired=expired, lines=self.survey.lines, subset=self._rows.subset)
+        # Of a larger batch all rows are decoded, also those behind the sample.
+        source = self._few if sorts or most == FEW else self._rows
         started, computed = monotonic(), process_time()
         with self._rows.port.view() as view:
-            for batch in self._records(self._few if sorts else self._rows, view, entity, within, most):
+            for batch in self._records(source, view, entity, within, most):
                 self._stop.check()
                 if sorts and entity.name not in self.survey.sorting:
                     self.survey.sorting[entity.name] = monotonic() - started

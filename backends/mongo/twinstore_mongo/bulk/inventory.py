@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from math import isnan
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,7 +52,9 @@ def inventory_of(
                 for entity in entities
             )
             balancer = balancer_remark(store.client)
-            return found if balancer is None else tuple(map(partial(with_remark, balancer), found))
+            if balancer is None:
+                return found
+            return tuple(replace(item, remarks=(*item.remarks, balancer)) for item in found)
     except CLIENT_ERRORS as error:
         if isinstance(error, OperationFailure) and error.code == UNAUTHORIZED:
             raise ConfigurationError(
@@ -62,11 +63,6 @@ def inventory_of(
                 driver=DRIVER,
             ) from error
         raise translate(error, store.where) from error
-
-
-def with_remark(text: str, found: Inventory) -> Inventory:
-    """Return the same with a remark about the whole database."""
-    return replace(found, remarks=(*found.remarks, text))
 
 
 def entity_inventory(

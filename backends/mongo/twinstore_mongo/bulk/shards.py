@@ -65,7 +65,9 @@ def is_ordered(shard_key: Mapping[str, object], codec: Codec[Any]) -> bool:
 
 def placed(chunks: Iterable[Mapping[str, Any]], codec: Codec[Any]) -> Sequence[Placed]:
     """Return where chunks begin, as ``config.chunks`` gives them in order, and the shard of each."""
-    least = {} if codec.key == (ID,) else dict(zip(codec.key, least_of(codec), strict=True))
+    # An ``_id`` is always whole, and may be a document that holds all parts of the key.
+    parts = () if codec.key == (ID,) else zip(codec.key, codec.entity.key_parts, strict=True)
+    least = {name: LEAST[part.type] for name, part in parts}
     found: list[Placed] = []
     for chunk in chunks:
         bound = {name: value for name, value in chunk["min"].items() if not isinstance(value, MinKey)}
@@ -76,8 +78,3 @@ def placed(chunks: Iterable[Mapping[str, Any]], codec: Codec[Any]) -> Sequence[P
             # Other types come before all keys; the last chunk that begins there has the first of these.
             found = [(None, chunk["shard"])]
     return found if len({shard for _, shard in found}) > 1 else ()
-
-
-def least_of(codec: Codec[Any]) -> list[object]:
-    """Return the least value of each part of a key."""
-    return [LEAST[part.type] for part in codec.entity.key_parts]
