@@ -37,6 +37,10 @@ For tests on a second PostgreSQL, older than that of the wheel:
                                  tests/support/older_postgres.py
     @pytest.mark.older_postgres  a test that needs it
 
+For tests through a router of a sharded cluster, which no wheel has either:
+
+    @pytest.mark.mongos          a test that reads through one; see tests/support/mongos.py
+
 And for tests in containers:
 
     @pytest.mark.podman          a test that starts a container engine; see tests/support/servers.py
@@ -64,7 +68,7 @@ import hypothesis
 import pytest
 
 import twinstore
-from tests.support import changed, chromium, executed, forked, older_postgres, pgbouncer
+from tests.support import changed, chromium, executed, forked, mongos, older_postgres, pgbouncer
 from tests.support.databases import MongoDatabase, MongoServer, PostgresDatabase, PostgresServer
 from tests.support.distributions import Installed, installed_once
 from tests.support.forked import log_as_before
@@ -126,6 +130,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     missing = {
         "pgbouncer": (pgbouncer.PROGRAM, pgbouncer.SKIP_NOTE),
         "chromium": (chromium.PROGRAM, chromium.SKIP_NOTE),
+        "mongos": (mongos.URL, mongos.SKIP_NOTE),
         "podman": (PODMAN, WITHOUT_PODMAN),
         "older_postgres": (older_postgres.PROGRAMS, older_postgres.SKIP_NOTE),
         "native": (fast_path().library, f"fast path: {fast_path()}; what needs it was left out."),

@@ -68,6 +68,7 @@ __all__ = [
     "KeyRange",
     "NoDigests",
     "OnConflict",
+    "Placed",
     "Position",
     "RangeDigests",
     "RangeWriter",
@@ -86,6 +87,8 @@ NO_PARENT: Final = "the row that it belongs to is not in the target"
 TOO_LARGE: Final = "it is larger than the target takes"
 Position = str
 OnConflict = Literal["fail", "overwrite"]
+Placed = tuple[Key | None, str]
+"""From which key on rows are on another server, and which one; ``None`` is before every key."""
 CommitCheck = Callable[["Access"], None]
 """Run inside each transaction that a writer commits before the last one; raises to prevent the commit."""
 
@@ -313,6 +316,15 @@ class BulkPort(Protocol):
         None if that, or to cut only the rows between two of them, would read all rows. Default: none.
         """
         del entity, count
+        return ()
+
+    def placement(self, entity: Entity) -> Sequence[Placed]:
+        """Return the keys from which on another server of a store has the rows, in order, and that server.
+
+        The first one is ``None``. None at all if one server has all rows, or the store does not say. Default:
+        none.
+        """
+        del entity
         return ()
 
     def view(self, *, as_of: Position | None = None) -> AbstractContextManager[BulkView]:

@@ -230,12 +230,14 @@ class SessionDefaults:
         unknown: a sentence for each thing that could not be read, with what to do.
         client: a sentence for each mechanism of the driver that this release of the client library does not
             carry, with what is different without it.
+        remarks: a sentence for each other thing about the server that a copy should know.
     """
 
     unsafe: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     client: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from io import StringIO
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,13 @@ from twinstore.bulk.unique_moves import UNIQUE_VALUE_TAKEN
 from twinstore.models.canonical import describe_failure
 from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
 from twinstore.testing.scheduler.builders import make_audit_record, make_run, make_schedule
+from twinstore_backfill.cli.copying import limit_texts
 from twinstore_backfill.cli.output import cause_texts, warning_texts
 from twinstore_backfill.copy import duplicates
 from twinstore_backfill.copy.duplicates import SortedRecords
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.plan import plan_copy
+from twinstore_backfill.copy.reader import SourceRows
+from twinstore_backfill.plan import Estimate, limit_of, plan_copy
 from twinstore_backfill.process.messages import Messages
 from twinstore_backfill.reasons import MOST, OTHER, Reasons
 from twinstore_backfill.report.fast_path import fast_path_report
@@ -31,7 +34,7 @@ from twinstore_backfill.report.trend import earlier_report, with_trend
 from twinstore_backfill.report.writing import ReportFormat, render
 from twinstore_backfill.rules.checking import check_rules
 from twinstore_backfill.rules.reading import read_rules
-from twinstore_backfill.survey import bounds_of
+from twinstore_backfill.survey import Survey, bounds_of
 from twinstore_memory.rows import DocumentRow, encode, store_unchecked
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.copies import MemoryPair
+    from twinstore.bulk.port import Record
     from twinstore.catalog.entity import Entity
     from twinstore.models.canonical import CanonicalModel
 
@@ -150,7 +154,19 @@ def test_records_are_sorted_over_several_runs(monkeypatch: pytest.MonkeyPatch) -
         assert [int.from_bytes(record) for record in records] == sorted(numbers)
 
 
-def test_the_plan_samples_all_of_a_large_entity(tmp_path: Path) -> None:
+def test_the_plan_samples_all_of_a_large_entity_and_decodes_no_more_for_its_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = 0
+    honest = SourceRows.records
+
+    def counted(*arguments: Any) -> Iterator[list[Record]]:  # noqa: ANN401  # those of the original
+        nonlocal decoded
+        for batch in honest(*arguments):
+            decoded += len(batch)
+            yield batch
+
+    monkeypatch.setattr(SourceRows, "records", counted)
     with memory_pair(tmp_path / "copy") as pair:
         for number in range(2500):
             # The first half is right, so that the first documents alone would show nothing.
@@ -160,7 +176,7 @@ def test_the_plan_samples_all_of_a_large_entity(tmp_path: Path) -> None:
         (found,) = document["causes"]
         assert found["kind"] == "unproved"
         assert found["low"] <= 1250 <= found["high"]
-        assert document["sampled"] == {"audit": 2000}
+        assert (document["sampled"], decoded) == ({"audit": 2000}, 2000)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +212,35 @@ def test_a_sample_bounds_how_many_documents_have_a_cause(
 )
 def test_an_estimate_is_rounded_as_a_person_would(seconds: float, text: str) -> None:
     assert about(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cpu", "limit", "text"),
+    [
+        (2.0, 1.9, "client", "it computed 95% of the time"),
+        (2.0, 1.0, "client", "it computed 50% of the time"),
+        # With threads of the client library, or a clock that is not exact.
+        (2.0, 2.1, "client", "it computed 100% of the time"),
+        (2.0, 0.2, "servers", "the client computed only 10% of the time"),
+    ],
+)
+def test_what_took_most_of_the_time_of_a_sample_is_its_limit(
+    seconds: float, cpu: float, limit: str, text: str
+) -> None:
+    computing = Survey(rows=Counter({"runs": 10}), seconds=seconds, cpu=cpu).computing
+    assert limit_of(computing) == limit
+    estimate = Estimate(
+        documents_per_second=5, seconds=2, basis="", computing=computing, limit=limit_of(computing)
+    )
+    (sentence,) = limit_texts(estimate)
+    assert f"The limit is the {limit}: {text}" in sentence
+
+
+def test_a_plan_that_reads_nothing_names_no_limit(pair: MemoryPair) -> None:
+    found = plan_copy(pair.source, pair.target, CopyOptions(entities=("runs",), as_of=AS_OF)).estimate
+    assert (found.limit is None, found.computing is None) == (False, False)
+    empty = plan_copy(pair.source, pair.target, CopyOptions(entities=("audit",), as_of=AS_OF)).estimate
+    assert (empty.limit, empty.computing, list(limit_texts(empty))) == (None, None, [])
 
 
 def test_bounds_have_two_digits() -> None:

@@ -368,6 +368,13 @@ def test_a_router_is_known_by_its_cluster_or_the_grant_is_named(
     assert granted.json["source"]["identity"] == f"Mongo cluster {cluster}/{foreign.database.name}"
 
 
+def test_a_user_who_may_not_read_where_chunks_are_copies_in_the_order_of_the_keys(
+    routed: tuple[ObjectId, tuple[object, ...]], bulk: BulkPort
+) -> None:
+    del routed
+    assert bulk.placement(RUNS) == ()
+
+
 def test_absent_collections_read_as_empty(bulk: BulkPort) -> None:
     for entity in SCHEDULER.entities:
         assert bulk.counts(entity) == {}

@@ -28,6 +28,7 @@ from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.verify.checks import schema_check
 from twinstore_embedded.state import wait_until
+from twinstore_postgres.connection import roles
 from twinstore_postgres.connection.data_source import SchedulerDataSource
 
 if TYPE_CHECKING:
@@ -443,6 +444,22 @@ def test_the_doctor_lists_them_by_name(
     shown = invoke(capsys, "--config", config, "doctor").out
     assert "Settings that change no result, and are allowed: " in shown
     assert invoke(capsys, "--config", config, "migrate", "verify").code == 0
+
+
+def test_the_doctor_says_that_an_extension_such_as_citus_is_not_tested(
+    database: PostgresDatabase,
+    login: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = write_config(tmp_path / "settings.json", settings_of(database, login))
+    assert "not tested" not in invoke(capsys, "--config", config, "doctor").out
+    # Every database has this one, and no wheel has that of Citus.
+    monkeypatch.setattr(roles, "UNTESTED", (*roles.UNTESTED, "plpgsql"))
+    (state,) = invoke(capsys, "--config", config, "doctor", "--format", "json").json["databases"]
+    assert state["defaults"]["remarks"] == ["The database has the extension plpgsql: not tested."]
+    assert "the extension plpgsql: not tested." in invoke(capsys, "--config", config, "doctor").out
 
 
 def test_the_doctor_says_what_it_could_not_ask(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from twinstore.bulk.rows import MARK
 from twinstore.catalog.keys import KeyRange
@@ -112,11 +112,16 @@ class Estimate(Frozen):
         documents_per_second: the rate.
         seconds: the time.
         basis: where the rate comes from.
+        computing: in which share of the time this process computed while it read documents; otherwise it
+            waited for the source. ``null`` if it read none.
+        limit: what took most of that time, the client or the servers.
     """
 
     documents_per_second: int
     seconds: int
     basis: str
+    computing: float | None = None
+    limit: Literal["client", "servers"] | None = None
 
 
 class PlanReport(Frozen):
@@ -215,9 +220,18 @@ def plan_copy(
         rows=rows,
         estimated=any(item.estimated for item in planned),
         estimate=Estimate(
-            documents_per_second=round(rate), seconds=round(sorting + rows / rate) if rate else 0, basis=BASIS
+            documents_per_second=round(rate),
+            seconds=round(sorting + rows / rate) if rate else 0,
+            basis=BASIS,
+            computing=None if survey.computing is None else round(survey.computing, 2),
+            limit=limit_of(survey.computing),
         ),
     )
+
+
+def limit_of(computing: float | None) -> Literal["client", "servers"] | None:
+    """Return what more of the time went to: the client if it computed for half of it or more."""
+    return None if computing is None else "client" if computing >= 0.5 else "servers"  # noqa: PLR2004
 
 
 def _planned(

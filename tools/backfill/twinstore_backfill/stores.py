@@ -358,7 +358,8 @@ def _remarks(found: Sequence[Inventory]) -> Iterator[str]:
     if len(absent) > 1:
         yield f"There is nothing for {', '.join(item.entity for item in absent)}; they count as empty."
     yield from (text for item in absent if len(absent) == 1 for text in item.warnings)
-    yield from (text for item in found for text in item.remarks)
+    # One about the whole store comes with each entity.
+    yield from dict.fromkeys(text for item in found for text in item.remarks)
 
 
 def server_ttls(store: Store) -> dict[str, timedelta]:

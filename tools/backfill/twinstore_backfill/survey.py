@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import sqrt
-from time import monotonic
+from time import monotonic, process_time
 from typing import TYPE_CHECKING, Final
 
 from twinstore.catalog.keys import KeyRange
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Of each entity: enough to see what one document in a hundred has, without making the plan slow.
 SAMPLE: Final = 2000
 PLACES: Final = 20
-FEW: Final = 100
+FEW: Final = SAMPLE // PLACES
 # Standard deviations on both sides of the middle that hold 95 % of a normal distribution.
 Z95: Final = 1.959964
 
@@ -53,12 +53,14 @@ class Survey:
     Attributes:
         rows: by entity, how many rows were read.
         seconds: how long reading and decoding them took, without the comparison with the normal form.
+        cpu: for how many of these this process computed instead of waiting for the source.
         sorting: by entity without an index of its key, how long it took until the first rows came.
     """
 
     lines: FirstLines = field(default_factory=FirstLines)
     rows: Counter[str] = field(default_factory=Counter[str])
     seconds: float = 0.0
+    cpu: float = 0.0
     sorting: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
@@ -71,6 +73,11 @@ class Survey:
         """Rows read and decoded per second."""
         # An empty source may take no measurable time.
         return self.rows.total() / max(self.seconds, 1e-6)
+
+    @property
+    def computing(self) -> float | None:
+        """The share of the time in which this process computed, ``None`` if nothing was read."""
+        return min(self.cpu / self.seconds, 1.0) if self.rows.total() and self.seconds else None
 
 
 class Surveyor:
@@ -99,7 +106,7 @@ class Surveyor:
             return
         ranges = self._rows.coarse(entity, PLACES) or self._rows.cut(entity, max(rows // PLACES, 1))
         for within in islice(ranges, PLACES):
-            self._range(entity, within, SAMPLE // PLACES)
+            self._range(entity, within, FEW)
 
     def full(self, entity: Entity) -> None:
         """Read all rows of an entity, and find unique values that occur twice."""
@@ -120,18 +127,21 @@ class Surveyor:
     ) -> None:
         expired = expiry_test(entity, self._retention, self._as_of)
         reader = RangeReader(entity, expired=expired, lines=self.survey.lines, subset=self._rows.subset)
-        started = monotonic()
+        # Of a larger batch all rows are decoded, also those behind the sample.
+        source = self._few if sorts or most == FEW else self._rows
+        started, computed = monotonic(), process_time()
         with self._rows.port.view() as view:
-            for batch in self._records(self._few if sorts else self._rows, view, entity, within, most):
+            for batch in self._records(source, view, entity, within, most):
                 self._stop.check()
                 if sorts and entity.name not in self.survey.sorting:
                     self.survey.sorting[entity.name] = monotonic() - started
-                    started = monotonic()
+                    started, computed = monotonic(), process_time()
                 wanted = reader.wanted(batch)
                 if uniques is not None:
                     uniques.add(wanted, written=True)
                 del batch, wanted
             self.survey.seconds += monotonic() - started
+            self.survey.cpu += process_time() - computed
             self.survey.rows[entity.name] += reader.read.total()
             self._normalisations(entity, self._scanned(view, entity, within, most))
 

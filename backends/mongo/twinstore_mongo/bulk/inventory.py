@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from math import isnan
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from twinstore.bulk.port import Inventory
 from twinstore.errors import ConfigurationError
 from twinstore_mongo.bulk.lookups import MOST_WITHOUT_INDEX, selecting_tenant, serves_lookup
 from twinstore_mongo.bulk.places import place_of
+from twinstore_mongo.client.balancer import balancer_remark
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.mapping.codec import codec_of
 from twinstore_mongo.mapping.key_order import SORTED_ROWS, gives_order, order_of
@@ -45,10 +47,14 @@ def inventory_of(
     try:
         with store.limited():
             real = {item["name"]: item for item in store.database.list_collections()}
-            return tuple(
+            found = tuple(
                 entity_inventory(connection, entity, real.get(connection.collection_name(entity)), changes)
                 for entity in entities
             )
+            balancer = balancer_remark(store.client)
+            if balancer is None:
+                return found
+            return tuple(replace(item, remarks=(*item.remarks, balancer)) for item in found)
     except CLIENT_ERRORS as error:
         if isinstance(error, OperationFailure) and error.code == UNAUTHORIZED:
             raise ConfigurationError(

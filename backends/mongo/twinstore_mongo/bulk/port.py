@@ -25,6 +25,7 @@ from twinstore_mongo.access.execution import RepositoryContext, translating
 from twinstore_mongo.bulk.digests import digestible
 from twinstore_mongo.bulk.inventory import inventory_of
 from twinstore_mongo.bulk.places import place_of
+from twinstore_mongo.bulk.shards import placement_of
 from twinstore_mongo.bulk.tenant_filter import counted_owner, owner_of_value, tenant_filter
 from twinstore_mongo.bulk.view import MongoView
 from twinstore_mongo.bulk.writer import MongoRangeWriter
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from twinstore.access.protocol import Access
-    from twinstore.bulk.port import CommitCheck, Inventory, OnConflict, Position
+    from twinstore.bulk.port import CommitCheck, Inventory, OnConflict, Placed, Position
     from twinstore.bulk.rows import Digestible, NoDigests
     from twinstore.catalog.entity import Entity, Module
     from twinstore.catalog.keys import Key
@@ -214,6 +215,15 @@ class MongoBulk(BulkPort):
             return spread(
                 (key_in(raw, codec) for batch in raw_batches(found) for raw in documents_of(batch)), count
             )
+
+    @override
+    def placement(self, entity: Entity) -> Sequence[Placed]:
+        record_system_scope("bulk cut")
+        store = self._connection.store
+        collection = store.collection(self._connection.collection_name(entity))
+        # A large collection has many chunks.
+        with translating(store.where.of(entity)), store.with_index_timeout():
+            return placement_of(collection, place_of(entity, self._changes))
 
     @contextmanager
     @override

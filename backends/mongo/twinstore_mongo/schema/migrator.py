@@ -29,6 +29,7 @@ from twinstore.migrations.revert import RevertsMigrations, revert_files, revert_
 from twinstore.runtime.service_log import log_ready
 from twinstore.storage.driver_names import named_initializer
 from twinstore_mongo.access.changing import numbering_differences
+from twinstore_mongo.client.balancer import balancer_remark
 from twinstore_mongo.client.errors import CLIENT_ERRORS, DRIVER, translate
 from twinstore_mongo.client.identity import router_needs
 from twinstore_mongo.client.positions import sends_time, time_not_sent_message
@@ -169,16 +170,18 @@ class MongoInitializer(Initializer, RevertsMigrations, ReportsDefaults):
 
     @override
     def session_defaults(self) -> SessionDefaults | None:
-        """Return what pymongo does not do, and which router does not say where it leads.
+        """Return what pymongo does not do, which router does not say where it leads, and if documents move.
 
         A server of MongoDB gives sessions no settings.
         """
         with self._working() as store:
             client = () if sends_time(store.collection(LEDGER)) else (time_not_sent_message(),)
             with store.limited():
-                needs = router_needs(store.client)
+                needs, balancer = router_needs(store.client), balancer_remark(store.client)
         unknown = () if needs is None else (needs,)
-        return SessionDefaults(client=client, unknown=unknown) if client or unknown else None
+        remarks = () if balancer is None else (balancer,)
+        found = SessionDefaults(client=client, unknown=unknown, remarks=remarks)
+        return found if client or unknown or remarks else None
 
     @override
     def export(self, names: Collection[str] | None = None) -> str:

@@ -63,6 +63,8 @@ BEGINNING: Final = f"""
 SELECT {STARTED}, session_user::text, current_user::text,
        has_table_privilege('pg_catalog.pg_db_role_setting', 'SELECT')
 """
+EXTENSIONS: Final = "SELECT extname::text FROM pg_extension WHERE extname = ANY (%s) ORDER BY 1"
+UNTESTED: Final = ("citus",)
 # Names are compared without case, also by a server whose language has other rules for it.
 ENTRIES: Final = """
 SELECT d.datname::text, CASE WHEN s.setrole <> 0 THEN pg_get_userbyid(s.setrole)::text END, e.name,
@@ -106,6 +108,12 @@ def session_defaults(
     unknown = () if readable else (unknown_sentence(role, SETTINGS, "pg_db_role_setting"),)
     unsafe += [session_sentence(name, login, unknown) for name in started if own and name not in explained]
     return SessionDefaults(unsafe=tuple(unsafe), allowed=tuple(allowed), unknown=unknown)
+
+
+def extension_remarks(connection: Connection) -> tuple[str, ...]:
+    """Return a sentence for each extension that changes how tables work and that no test has met."""
+    found = own_cursor(connection).execute(EXTENSIONS, [[*UNTESTED]], prepare=False).fetchall()
+    return tuple(f"The database has the extension {name}: not tested." for (name,) in found)
 
 
 def place_of(database: str | None, role: str | None) -> str:

@@ -34,7 +34,7 @@ from twinstore.storage.driver_names import bound_names, named_initializer
 from twinstore_postgres.connection.data_source import source_class
 from twinstore_postgres.connection.deadlines import LongRunningConnection, TimedConnection
 from twinstore_postgres.connection.errors import reading, translated
-from twinstore_postgres.connection.roles import refuse_unsafe, roles_of, session_defaults
+from twinstore_postgres.connection.roles import extension_remarks, refuse_unsafe, roles_of, session_defaults
 from twinstore_postgres.connection.target import MIGRATIONS, check_version
 from twinstore_postgres.connection.undocumented import connection_kind, probe_connection, sentences
 from twinstore_postgres.schema import files, migrator, revert
@@ -192,11 +192,12 @@ class PostgresInitializer(Initializer, TakesSnapshots, RevertsMigrations, Report
         kind = connection_kind(pooled=False)
         with closing(self._connect(kind, qualified=True)) as connection, reading():
             found = self._defaults(connection)
+            remarks = extension_remarks(connection)
             probe_connection(connection)
         # Where the pool cannot open a connection, the settings above show why.
         with suppress(TwinstoreError), self._server.connection():
             pass
-        return replace(found, client=sentences())
+        return replace(found, client=sentences(), remarks=remarks)
 
     def _defaults(self, connection: Connection) -> SessionDefaults:
         return session_defaults(connection, roles_of(self._settings))

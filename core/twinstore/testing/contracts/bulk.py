@@ -169,6 +169,8 @@ class BulkContract(BulkCases, capability="bulk"):
         assert sampled == sorted(set(sampled))
         with bulk.view() as view:
             assert len(list(view.rows_of(entity, sampled))) == len(sampled)
+        # A cluster of several servers would name where each of them begins.
+        assert len(bulk.placement(entity)) != 1
 
     @each_entity
     def test_nothing_is_covered_by_one_unbounded_range(

@@ -212,7 +212,7 @@ def _database_texts(databases: Sequence[DatabaseState]) -> Iterator[RenderableTy
     for state in databases:
         defaults = state.defaults
         yield f"{state.backend} of {', '.join(state.modules)}:"
-        yield from (*defaults.unsafe, *defaults.unknown, *defaults.client)
+        yield from (*defaults.unsafe, *defaults.unknown, *defaults.client, *defaults.remarks)
         if not (defaults.unsafe or defaults.unknown):
             yield "No session begins with an unsafe setting."
         if defaults.allowed:

@@ -33,7 +33,7 @@ from twinstore_backfill.subset import described
 
 if TYPE_CHECKING:
     from twinstore_backfill.migration import Migration
-    from twinstore_backfill.plan import PlanReport
+    from twinstore_backfill.plan import Estimate, PlanReport
     from twinstore_backfill.progress.record import Progress
 
 COLUMNS = ("read", "written", "unchanged", "conflicts", "quarantined", "expired")
@@ -218,6 +218,22 @@ def plan_texts(plan: PlanReport) -> Iterator[RenderableType]:
         f"{plan.estimate.documents_per_second:,} documents per second: {plan.estimate.basis}. A trial run "
         "into a scratch database shows how long it takes with your target."
     )
+    yield from limit_texts(plan.estimate)
+
+
+def limit_texts(estimate: Estimate) -> Iterator[str]:
+    """Yield what a copy would be limited by if it wrote as fast as it read the sample."""
+    share = f"{estimate.computing or 0:.0%} of the time"
+    if estimate.limit == "client":
+        yield (
+            f"The limit is the client: it computed {share} while it read these documents one by one. More "
+            "cores or machines help, until the target is the limit; the fast path computes far less."
+        )
+    elif estimate.limit == "servers":
+        yield (
+            f"The limit is the servers: the client computed only {share} while it read these documents, and "
+            "waited otherwise. More --jobs help if it waits for the network; more machines do not."
+        )
 
 
 def _expected_causes(plan: PlanReport) -> Iterator[RenderableType]:

@@ -417,7 +417,7 @@ class Copy:
             if entity.name in job.cut:
                 continue
             count = min(COARSE_RANGES, self._rows.count(entity) // COARSE_ROWS)
-            coarse = self._rows.coarse(entity, count)
+            coarse = self._rows.in_turn(entity, count)
             ranges = coarse or self._rows.cut(entity, self._rows.range_size(entity))
             # The next run forgets the ranges that are stored by the time of a stop, and begins again.
             ranges = checked(ranges, self._stop)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 from typing import TYPE_CHECKING, Final
 
 from twinstore.bulk.normal_form import marker_not_normal
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from twinstore.bulk.port import BulkPort, BulkView, Conflict, ImportOutcome, Rejected
+    from twinstore.bulk.port import BulkPort, BulkView, Conflict, ImportOutcome, Placed, Rejected
     from twinstore.catalog.entity import Entity
     from twinstore.catalog.keys import Key
     from twinstore.fast.records import BatchCounts
@@ -49,6 +50,9 @@ MOST_RANGES: Final = 1_000_000
 # them away.
 RANGE_SECONDS: Final = 15.0
 ROWS_OF_WORKERS: Final = 100_000
+# So many times as many coarse ranges where several servers have the rows. The parts of one follow each other,
+# so that all workers together would read one server: a coarse range has about as many rows as a range.
+IN_TURN: Final = 10
 
 
 class SourceRows:
@@ -159,6 +163,16 @@ class SourceRows:
         )
         return [KeyRange(*ends) for ends in pairwise((None, *keys, None))] if keys else []
 
+    def in_turn(self, entity: Entity, count: int) -> list[KeyRange]:
+        """Return coarse ranges in the order in which they are copied: those of different servers in turn.
+
+        Where several servers have the rows, no range has rows of two of them, and there are more ranges.
+        """
+        # Before the rows are sampled, and only of an entity of which they are.
+        placement = self.port.placement(entity) if count and self.is_large(entity) else ()
+        ranges = self.coarse(entity, count * IN_TURN if placement else count)
+        return ranges_in_turn(ranges, placement) if ranges and placement else ranges
+
     def range_size(self, entity: Entity, speed: float = 0.0) -> int:
         """Return how many rows a range has if so many are copied in a second, as far as that is known."""
         least = max(self._range_size, -(-self._count(entity) // MOST_RANGES))
@@ -206,6 +220,18 @@ class SourceRows:
                     found.update(record.label for record in batch if is_meant(entity, self.subset, record))
                     del batch
         return dict(sorted(found.items()))
+
+
+def ranges_in_turn(ranges: Sequence[KeyRange], placement: Sequence[Placed]) -> list[KeyRange]:
+    """Return ranges that cover all keys, cut also where another server begins, one of each server in turn."""
+    starts = [key for key, _ in placement[1:] if key is not None]
+    bounds = sorted({*starts, *(item.lower for item in ranges if item.lower is not None)})
+    of_servers: dict[str, list[KeyRange]] = {}
+    for ends in pairwise((None, *bounds, None)):
+        place = 0 if ends[0] is None else bisect_right(starts, ends[0])
+        of_servers.setdefault(placement[place][1], []).append(KeyRange(*ends))
+    turns = zip_longest(*of_servers.values())
+    return [within for turn in turns for within in turn if within is not None]
 
 
 class RangeReader:
