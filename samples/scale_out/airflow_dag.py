@@ -34,4 +34,4 @@ with DAG("migrate_scheduler_on_workers", schedule=None, max_active_runs=1) as da
     # Workers have no task after them: the exit code of the copy says whether everything is copied.
     Twinstore(task_id="copy", command=COPY, retries=3) >> Twinstore(task_id="verify", command=VERIFY)
     for number in range(4):
-        Twinstore(task_id=f"work_{number}", command=WORK, retries=30)
+        Twinstore(task_id=f"work_{number}", command=WORK, retries=30, retry_delay=10)

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -56,8 +56,8 @@ def run_with(monkeypatch: pytest.MonkeyPatch, sample: str, modules: Mapping[str,
 class Operator:
     """An operator of Airflow: its name, and what comes before it."""
 
-    def __init__(self, *, task_id: str, retries: int = 0) -> None:
-        self.task_id, self.retries = task_id, retries
+    def __init__(self, *, task_id: str, **_retries: int) -> None:
+        self.task_id = task_id
         self.after: list[Operator] = []
         MADE[task_id] = self
 
@@ -220,19 +220,25 @@ def test_the_commands_of_the_manifest_copy_everything(
     app = write_config(tmp_path / "app.json", settings)
     with open_store("scheduler", "Mongo", load_settings(owner)) as source:
         fill(source.storage)
-    with ExitStack() as stack:
-        running = list[subprocess.Popen[str]]()
-        for file, words in zip((owner, app), calls(), strict=False):
-            command = [TWINSTORE, *(word.replace("/reports", str(tmp_path)) for word in words)]
-            environment = {**os.environ, "TWINSTORE_CONFIG": str(file)}
-            process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-            running.append(stack.enter_context(process))
-            stack.callback(process.kill)
-        ended = [(process.communicate(timeout=120)[1], process.returncode) for process in running]
-    assert [code for _, code in ended] == [Exit.OK, Exit.OK], ended
-    words = ["backfill", "verify", "--module", "scheduler", "--from", "mongo", "--to", "postgres"]
-    environment = {**os.environ, "TWINSTORE_CONFIG": str(owner)}
-    verified = subprocess.run([TWINSTORE, *words], cwd=tmp_path, env=environment, check=False)
+    coordinator, worker = (pod["containers"][0]["args"] for pod in PODS)
+    coordinator = [word.replace("/reports", str(tmp_path)) for word in coordinator]
+    verification = ["backfill", "verify", "--module", "scheduler", "--from", "mongo", "--to", "postgres"]
+
+    def environment(file: Path) -> dict[str, str]:
+        return {**os.environ, "TWINSTORE_CONFIG": str(file)}
+
+    with subprocess.Popen([TWINSTORE, *coordinator], env=environment(owner)) as copy:
+        # As the Job replaces a pod, which may come before the coordinator has planned.
+        pods = (
+            subprocess.run([TWINSTORE, *worker], env=environment(app), check=False, timeout=60).returncode
+            for _ in range(20)
+        )
+        try:
+            assert next(code for code in pods if code not in REPEATABLE) == Exit.OK
+            assert copy.wait(60) == Exit.OK
+        finally:
+            copy.kill()
+    verified = subprocess.run([TWINSTORE, *verification], cwd=tmp_path, env=environment(owner), check=False)
     assert verified.returncode == Exit.OK
 
 
