@@ -264,7 +264,7 @@ def test_the_script_of_slurm_becomes_the_worker_so_that_a_signal_reaches_it(tmp_
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     found = unit().replace("/opt/twinstore/.venv/bin/twinstore", TWINSTORE).replace("User=twinstore\n", "")
     (tmp_path / UNIT).write_text(found)
-    command = [str(ANALYZE), "verify", tmp_path / UNIT]
+    command = [str(ANALYZE), "verify", str(tmp_path / UNIT)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
