@@ -123,7 +123,8 @@ def check_kubectl(words: Sequence[str]) -> None:
     if "-f" in words:
         assert (ROOT / words[words.index("-f") + 1]).is_file()
     for kind, name in (word.split("/") for word in words if word.startswith(("job/", "deployment/"))):
-        manifests = (ROOT / "samples/deploy/kubernetes").glob("*.yaml")
+        folders = "samples/deploy/kubernetes", "samples/scale_out"
+        manifests = (path for folder in folders for path in (ROOT / folder).glob("*.yaml"))
         made = f"kind: {kind.title()}\nmetadata:\n  name: {name}\n"
         assert any(made in path.read_text("utf-8") for path in manifests), name
 
