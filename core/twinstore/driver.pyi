@@ -103,6 +103,7 @@ from twinstore.bulk.port import Key as Key
 from twinstore.bulk.port import KeyRange as KeyRange
 from twinstore.bulk.port import NoDigests as NoDigests
 from twinstore.bulk.port import OnConflict as OnConflict
+from twinstore.bulk.port import Placed as Placed
 from twinstore.bulk.port import Position as Position
 from twinstore.bulk.port import RangeDigests as RangeDigests
 from twinstore.bulk.port import RangeWriter as RangeWriter
@@ -206,6 +207,7 @@ from twinstore.ledger import LEDGER_MODULE as LEDGER_MODULE
 from twinstore.ledger import Claim as Claim
 from twinstore.ledger import ConflictLine as ConflictLine
 from twinstore.ledger import CopyJob as CopyJob
+from twinstore.ledger import CopyWorker as CopyWorker
 from twinstore.ledger import JobState as JobState
 from twinstore.ledger import Lease as Lease
 from twinstore.ledger import Ledger as Ledger
@@ -440,6 +442,7 @@ __all__: list[str] = [
     "Consent",
     "CopyJob",
     "CopyPolicy",
+    "CopyWorker",
     "CorruptionRefusedError",
     "CorruptionWriter",
     "Count",
@@ -528,6 +531,7 @@ __all__: list[str] = [
     "Page",
     "Parent",
     "PartialProgress",
+    "Placed",
     "Position",
     "PositiveInt",
     "PositiveInt32",

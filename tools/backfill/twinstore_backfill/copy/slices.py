@@ -218,8 +218,10 @@ class Slices(AbstractContextManager["Slices"]):
         if not future.done():
             future.cancel()
             self._failed(TimeoutError())
-        elif future.cancelled() or (error := future.exception()) is not None:
-            self._failed(TimeoutError() if future.cancelled() else error)
+        elif future.cancelled():
+            self._failed(TimeoutError())
+        elif (error := future.exception()) is not None:
+            self._failed(error)
         elif (result := future.result()).refused:
             self._refused(result.refused)
         else:
@@ -236,7 +238,7 @@ class Slices(AbstractContextManager["Slices"]):
             self._not_before = monotonic() + SLOTS_SECONDS
         self._context.queue.notify_changed()
 
-    def _failed(self, error: BaseException | None) -> None:
+    def _failed(self, error: BaseException) -> None:
         said = error.message if isinstance(error, TwinstoreError) else type(error).__name__
         log.warning("a process of the copy was lost, others go on: %s", said)
         self._pause(f"Every slice fails; the last one: {said}")
