@@ -89,6 +89,15 @@ class DaskCluster:
             place = f"{scheme}://{HOST}:{self._port}", "--local-directory", str(self._directory)
             self._workers.append(self._dask("worker", *place, "--nthreads", "1"))
 
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes that run functions, each of which its nanny starts again."""
+        found: list[psutil.Process] = []
+        for worker in self._workers:
+            with suppress(psutil.NoSuchProcess):
+                children = psutil.Process(worker.pid).children()
+                found += [item for item in children if "spawn_main" in " ".join(item.cmdline())]
+        return found
+
     def _dask(self, *words: str) -> subprocess.Popen[bytes]:
         return self._programs.run(str(SCRIPTS / "dask"), *words, "--no-dashboard", *self._words)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,6 +14,7 @@ import pytest
 
 from tests.migration_tool.copy import fleet
 from tests.migration_tool.copy.test_between_servers import DIRECTIONS, opened
+from tests.support.clusters import DaskCluster, running
 from tests.support.copies import contents_of, server_settings, write_config
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
@@ -33,6 +33,7 @@ WORKERS: Final = 3
 KILLS: Final = 100
 STOPS: Final = 20
 COORDINATORS: Final = 10
+SCHEDULERS: Final = 5
 LIMIT_SECONDS: Final = 900
 # Written in the transaction of the range, by whoever commits it.
 EVIDENCE: Final = """
@@ -110,75 +111,100 @@ class Fleet:
 
 
 def strike(
-    random: Random, blows: list[str], fleet: Fleet, workers: Callable[[], list[psutil.Process]]
-) -> None:
-    """Strike once."""
-    blow = blows[-1]
+    random: Random,
+    blow: str,
+    fleet: Fleet,
+    workers: Callable[[], list[psutil.Process]],
+    cluster: DaskCluster | None,
+) -> bool:
+    """Strike once; return whether there was anything to strike."""
     if blow == "coordinator":
         fleet.restart()
-        blows.pop()
-        return
+        return True
+    if blow == "scheduler" and cluster is not None:
+        # Its workers do not come back by themselves.
+        cluster.kill()
+        cluster.start()
+        return True
     with suppress(psutil.NoSuchProcess):
         found = [item for item in workers() if item.status() != psutil.STATUS_STOPPED]
-        if not found:
-            return
-        victim = random.choice(found)
-        if blow == "kill":
-            victim.send_signal(signal.SIGKILL)
-        else:
-            fleet.freeze(victim)
-        blows.pop()
+        if found:
+            victim = random.choice(found)
+            if blow == "kill":
+                victim.kill()
+            else:
+                fleet.freeze(victim)
+            return True
+    return False
+
+
+@pytest.fixture
+def config(settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the settings; the workers of Dask are not told where they are."""
+    found = write_config(tmp_path / "settings.json", settings)
+    monkeypatch.setenv("TWINSTORE_CONFIG", str(found))
+    return found
+
+
+@contextmanager
+def evidence_in(url: str) -> Iterator[Callable[[], list[int]]]:
+    """Yield what returns the numbers of the ranges, as often as each became live."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(EVIDENCE)
+        read = "SELECT number FROM public.evidence ORDER BY number"
+        yield lambda: [number for (number,) in connection.execute(read)]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("url", ["workers://", f"processes://{WORKERS}"])
+@pytest.mark.parametrize("url", ["workers://", f"processes://{WORKERS}", "dask://"])
 def test_under_fire_each_range_is_live_once_and_nothing_is_lost(
-    pair: Pair,
-    settings: dict[str, Any],
-    tmp_path: Path,
-    url: str,
-    postgres_database: PostgresDatabase,
+    pair: Pair, config: Path, url: str, postgres_database: PostgresDatabase
 ) -> None:
     pair.target.storage.initializer.ensure_migrations()
     pair.target.bulk.ledger_initializer.ensure_migrations()
-    with psycopg.connect(postgres_database.superuser_url, autocommit=True) as connection:
-        connection.execute(EVIDENCE)
-    random = Random(7)
-    blows = ["kill"] * KILLS + ["freeze"] * STOPS + ["coordinator"] * COORDINATORS
-    random.shuffle(blows)
-    run = Fleet(write_config(tmp_path / "settings.json", settings), tmp_path, url)
-    with ExitStack() as stack:
-        parent = stack.enter_context(run.supervised()) if url == "workers://" else None
-        stack.callback(run.end)
-        stack.callback(run.thaw, all_of_them=True)
-
-        def workers() -> list[psutil.Process]:
-            with suppress(psutil.NoSuchProcess):
-                found = (parent or run.coordinator).children()
-                # Not the process in which Python tracks semaphores.
-                return [item for item in found if parent or "spawn_main" in " ".join(item.cmdline())]
-            return []
-
-        deadline, seen = time.monotonic() + LIMIT_SECONDS, 0
-        while (code := run.coordinator.poll()) is None:
-            assert time.monotonic() < deadline
-            run.thaw()
-            jobs = list(pair.target.ledger.jobs()) if blows else []
-            live = pair.target.ledger.counts(jobs[0].id).get("live", 0) if jobs else 0
-            # After progress, so that the copy ends.
-            if blows and live > seen:
-                seen = live
-                strike(random, blows, run, workers)
-            time.sleep(0.05)
-    assert (code, blows) == (Exit.OK, []), (tmp_path / "log").read_text()[-3000:]
-    (job,) = pair.target.ledger.jobs()
-    ranges = list(pair.target.ledger.ranges(job.id))
-    with psycopg.connect(postgres_database.superuser_url) as connection:
-        numbers = [
-            number for (number,) in connection.execute("SELECT number FROM public.evidence ORDER BY 1")
-        ]
-    assert numbers == sorted(item.number for item in ranges)
+    with evidence_in(postgres_database.superuser_url) as evidence, ExitStack() as stack:
+        code, left = burn(pair, stack, config, url)
+        assert (code, left) == (Exit.OK, []), (config.parent / "log").read_text()[-3000:]
+        (job,) = pair.target.ledger.jobs()
+        ranges = list(pair.target.ledger.ranges(job.id))
+        assert evidence() == sorted(item.number for item in ranges)
     written = sum(sum(item.tally.read.values()) for item in ranges if item.tally)
     assert written == sum(pair.target.bulk.counts(RUNS).values()) == ROWS
     assert contents_of(pair.target.bulk, RUNS) == contents_of(pair.source.bulk, RUNS)
     assert pair.verify().verdict == "PASS"
+
+
+def burn(pair: Pair, stack: ExitStack, config: Path, url: str) -> tuple[int, list[str]]:
+    """Copy under blows; return the exit code of the coordinator and the blows that are left."""
+    random, cluster = Random(7), None
+    blows = ["kill"] * KILLS + ["freeze"] * STOPS + ["coordinator"] * COORDINATORS
+    if url == "dask://":
+        cluster = stack.enter_context(running(DaskCluster, WORKERS))
+        url, blows = cluster.url, [*blows, *["scheduler"] * SCHEDULERS]
+    random.shuffle(blows)
+    run = Fleet(config, config.parent, url)
+    parent = stack.enter_context(run.supervised()) if url == "workers://" else None
+    stack.callback(run.end)
+    stack.callback(run.thaw, all_of_them=True)
+
+    def workers() -> list[psutil.Process]:
+        if cluster is not None:
+            return cluster.processes()
+        with suppress(psutil.NoSuchProcess):
+            found = (parent or run.coordinator).children()
+            # Not the process in which Python tracks semaphores.
+            return [item for item in found if parent or "spawn_main" in " ".join(item.cmdline())]
+        return []
+
+    deadline, seen = time.monotonic() + LIMIT_SECONDS, 0
+    while (code := run.coordinator.poll()) is None:
+        assert time.monotonic() < deadline
+        run.thaw()
+        jobs = list(pair.target.ledger.jobs()) if blows else []
+        live = pair.target.ledger.counts(jobs[0].id).get("live", 0) if jobs else 0
+        # After progress, so that the copy ends.
+        if blows and live > seen and strike(random, blows[-1], run, workers, cluster):
+            seen = live
+            blows.pop()
+        time.sleep(0.05)
+    return code, blows

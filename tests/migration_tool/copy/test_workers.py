@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from threading import Event
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 ROWS: Final = 200
 TICKET_BYTES: Final = 400
+SIGTERM_SECONDS: Final = 5.0
 
 
 @pytest.fixture
@@ -239,6 +243,28 @@ def test_a_ticket_is_small_and_holds_no_secret(pair: Pair) -> None:
         ticket = pickle.dumps(ticket_of(pair))
     assert len(ticket) < TICKET_BYTES
     assert f":{PASSWORD}@".encode() not in ticket
+
+
+@pytest.mark.long
+def test_at_sigterm_a_worker_gives_its_ranges_back_within_seconds(
+    pair: Pair, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    config = write_config(tmp_path / "settings.json", settings)
+    sides = "--module", "scheduler", "--from", pair.source.backend, "--to", pair.target.backend
+    # So slowly that it is in the middle of a range.
+    with coordinated(pair, max_rate=2):
+        command = ["--config", str(config), "backfill", "work", *sides, "--execute"]
+        process = subprocess.Popen([sys.executable, "-m", "twinstore_backfill", *command])
+        job, ledger = job_of(pair), pair.target.ledger
+        while not (held := list(ledger.ranges(job.id, state=RangeState.COPYING))):
+            assert process.poll() is None
+        asked = monotonic()
+        process.terminate()
+        assert process.wait(SIGTERM_SECONDS) == Exit.TERMINATED
+        # Although its lease is longer than that.
+        taken = {ledger.take(job.id, "another", item.entity, CopyOptions().lease) for item in held}
+        assert None not in taken
+        assert monotonic() - asked < SIGTERM_SECONDS + 1
 
 
 def test_status_names_the_workers_with_their_last_sign(

@@ -719,6 +719,41 @@ class RangeClaimContract(CopyContract, capability="bulk_target"):
 
     @of_tenants
     @needs("transactions")
+    def test_what_was_finished_after_a_moment_is_found_in_order_of_time(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
+        lease = started(ledger, self.entity, ranges_at("km"))
+        before = workspace.storage.bulk.now() - HOUR
+        claims = [taken(ledger, lease.job_id, self.entity.name) for _ in range(3)]
+        assert list(ledger.finished_after(lease.job_id, before)) == []
+        for claim in reversed(claims[1:]):
+            finished(workspace, claim)
+        found = list(ledger.finished_after(lease.job_id, before))
+        # Both may be of one millisecond.
+        assert sorted(item.number for item in found) == [2, 3]
+        assert [item.tally for item in found] == [TALLY, TALLY]
+        moments = [item.finished_at for item in found if item.finished_at is not None]
+        assert moments == sorted(moments)
+        latest = moments[-1]
+        assert list(ledger.finished_after(lease.job_id, latest)) == []
+        ledger.reopen(lease, [3])
+        assert [item.number for item in ledger.finished_after(lease.job_id, before)] == [2]
+
+    @of_tenants
+    @needs("transactions")
+    def test_workers_are_listed_until_they_leave_or_the_job_begins_again(self, workspace: Workspace) -> None:
+        ledger = ledger_of(workspace.storage)
+        lease = started(ledger, self.entity)
+        for worker in ("b", "a"):
+            ledger.heartbeat(lease.job_id, worker, HOUR)
+        assert [item.worker for item in ledger.workers(lease.job_id)] == ["a", "b"]
+        ledger.leave(lease.job_id, "a")
+        assert [item.worker for item in ledger.workers(lease.job_id)] == ["b"]
+        ledger.complete(lease)
+        ledger.start(lease.job_id, {}, at())
+        assert list(ledger.workers(lease.job_id)) == []
+
+    @of_tenants
+    @needs("transactions")
     def test_a_stopped_job_hands_out_no_range_until_it_is_resumed(self, workspace: Workspace) -> None:
         ledger = ledger_of(workspace.storage)
         lease = started(ledger, self.entity)

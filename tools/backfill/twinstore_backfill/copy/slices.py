@@ -24,6 +24,7 @@ from twinstore.errors import (
     TwinstoreError,
     UnavailableError,
 )
+from twinstore.fast.library import fast_path
 from twinstore_backfill.copy.ranges import Share
 from twinstore_backfill.copy.workers import Worker
 from twinstore_backfill.engines.processes import Processes
@@ -63,6 +64,7 @@ class SliceResult:
 
     Attributes:
         rows, packed: how many rows of ranges were read, and how many of them packed.
+        slow: why the fast path is off there; empty if it is on.
         failures: by number of range, why it could not be copied.
         refused: why nothing could be copied from there.
         error: what would fail anywhere.
@@ -70,6 +72,7 @@ class SliceResult:
 
     rows: int = 0
     packed: int = 0
+    slow: str = ""
     failures: Mapping[int, str] = field(default_factory=dict[int, str])
     refused: str = ""
     error: Exception | None = None
@@ -118,7 +121,11 @@ def _copied(worker: Worker, threads: int) -> SliceResult:
         log.debug("a slice failed", exc_info=error)
         found = picklable(error)
     return SliceResult(
-        rows=context.share.rows, packed=context.share.packed, failures=context.failures, error=found
+        rows=context.share.rows,
+        packed=context.share.packed,
+        slow="" if fast_path().is_on else fast_path().reason,
+        failures=context.failures,
+        error=found,
     )
 
 
@@ -233,6 +240,8 @@ class Slices(AbstractContextManager["Slices"]):
         self._context.share.add(result.rows, result.packed)
         if result.error is not None:
             self._end_with(result.error)
+        if result.slow and fast_path().is_on:
+            self._say("a worker copies without the fast path: %s", result.slow)
         # One that found nothing to do would only find that again.
         if not result.rows:
             self._not_before = monotonic() + SLOTS_SECONDS
@@ -244,10 +253,14 @@ class Slices(AbstractContextManager["Slices"]):
         self._pause(f"Every slice fails; the last one: {said}")
 
     def _refused(self, reason: str) -> None:
+        self._say("a worker cannot take part: %s", reason)
+        self._pause(f"No worker can take part; the last one: {reason}")
+
+    def _say(self, text: str, reason: str) -> None:
+        """Say something once, however many workers it is true of."""
         if reason not in self._said:
             self._said.add(reason)
-            log.warning("a worker cannot take part: %s", reason)
-        self._pause(f"No worker can take part; the last one: {reason}")
+            log.warning(text, reason)
 
     def _pause(self, reason: str) -> None:
         now = monotonic()
