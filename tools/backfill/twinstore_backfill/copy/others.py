@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from logging import getLogger
 from threading import Event, Lock, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from twinstore_backfill.copy.report import outcomes_of
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 LOOK_SECONDS: Final = 1.0
 # A range is committed some time after its worker has noted the time.
-OVERLAP: Final = timedelta(seconds=10)
+OVERLAP: Final = timedelta(seconds=3)
+# Of the time that a look takes; there may be very many small ranges.
+REST: Final = 20
 
 
 class Others:
@@ -44,12 +47,15 @@ class Others:
         over = Event()
 
         def follow() -> None:
-            while not over.wait(LOOK_SECONDS):
+            took = 0.0
+            while not over.wait(max(LOOK_SECONDS, REST * took)):
+                began = monotonic()
                 try:
                     if self.look():
                         notify()
                 except Exception as error:  # noqa: BLE001  # progress decides nothing
                     log.info("what other workers do could not be read: %s", type(error).__name__)
+                took = monotonic() - began
 
         thread = Thread(target=follow, name="others", daemon=True)
         thread.start()

@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from typing_extensions import override
 
 from twinstore.errors import (
-    ConcurrencyError,
     ConfigurationError,
-    TimeoutExceededError,
+    MigrationError,
     TwinstoreError,
-    UnavailableError,
+    UnsupportedCapabilityError,
 )
 from twinstore.fast.library import fast_path
 from twinstore_backfill.copy.ranges import Share
 from twinstore_backfill.copy.workers import Worker
 from twinstore_backfill.engines.processes import Processes
 from twinstore_backfill.engines.sites import opened
+from twinstore_backfill.engines.workers import Workers
 from twinstore_backfill.outcome import PreflightError
 from twinstore_backfill.process.children import stop_with_parent
 from twinstore_backfill.process.memory import cache_batch_memory
 from twinstore_backfill.process.stopping import StopSwitch
-from twinstore_backfill.progress.record import SilentProgress
+from twinstore_backfill.rules.functions import UnrepeatableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +56,16 @@ LONGEST_PAUSE: Final = 30.0
 LOST_SECONDS: Final = 600.0
 # Without one good slice, after the first that failed.
 PATIENCE_SECONDS: Final = 300.0
+
+
+# The coordinator raises these.
+FAILS_ANYWHERE: Final = (
+    ConfigurationError,
+    MigrationError,
+    PreflightError,
+    UnrepeatableError,
+    UnsupportedCapabilityError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +113,7 @@ def run_slice(
             entities = [entity for entity in source.bulk.entities() if entity.name in named]
             ticket.check(source, target, entities)
             share = Share(until=monotonic() + seconds)
-            worker = Worker(sides, job, stop, SilentProgress(), share)
-            return _copied(worker, threads)
+            return _copied(Worker(sides, job, stop, share), threads)
     except (ConfigurationError, PreflightError) as error:
         return SliceResult(refused=error.message)
 
@@ -115,11 +124,12 @@ def _copied(worker: Worker, threads: int) -> SliceResult:
     try:
         with cache_batch_memory():
             worker.run(threads)
-    except (ConcurrencyError, TimeoutExceededError, UnavailableError):
-        raise
-    except Exception as error:  # the coordinator raises it
-        log.debug("a slice failed", exc_info=error)
+    except FAILS_ANYWHERE as error:
         found = picklable(error)
+    except Exception as error:
+        # Here alone, as far as is known: the disk of this host may be full.
+        log.debug("a slice failed", exc_info=error)
+        raise picklable(error) from None
     return SliceResult(
         rows=context.share.rows,
         packed=context.share.packed,
@@ -215,6 +225,8 @@ class Slices(AbstractContextManager["Slices"]):
         engine = self._engine = self._engine or self._open()
         if monotonic() >= self._slots_until:
             self._slots, self._slots_until = engine.slots(), monotonic() + SLOTS_SECONDS
+        if not self._slots and not isinstance(engine, Workers):
+            self._say("the engine has no slots now: %s", "waiting for its workers")
         # Only through a pipe on this host.
         specs = self._specs if isinstance(engine, Processes) else None
         while len(self._running) < self._slots:

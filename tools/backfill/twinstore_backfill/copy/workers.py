@@ -28,6 +28,7 @@ from twinstore_backfill.copy.rules import backward_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.outcome import Exit, UnknownJobError
 from twinstore_backfill.process.memory import cache_batch_memory, tuned_gc
+from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.retention import expiry_test
 from twinstore_backfill.stores import has_ledger
 
@@ -100,9 +101,9 @@ class Worker:
     """One worker that is not the coordinator: it needs the id of a job, and describes nothing itself."""
 
     def __init__(
-        self, sides: Sides, job: CopyJob, stop: StopSwitch, progress: Progress, share: Share
+        self, sides: Sides, job: CopyJob, stop: StopSwitch, share: Share, progress: Progress | None = None
     ) -> None:
-        """Join a job.
+        """Join a job; without ``progress`` nobody counts its ranges for that.
 
         Raises:
             PreflightError: it cannot be copied from here: a store, the release or a description is another.
@@ -124,8 +125,8 @@ class Worker:
             worker=self._worker,
             stop=stop,
             conflict_retry=ConflictRetry(stop),
-            progress=progress,
-            watcher=Beginnings(self._ledger, job, progress, options.range_size),
+            progress=progress or SilentProgress(),
+            watcher=Beginnings(self._ledger, job, progress, options.range_size) if progress else Watcher(),
             share=share,
         )
 
@@ -198,7 +199,7 @@ def run_work(
     options_of(job, *sides)
     rows = 0
     while execute and job.state is JobState.RUNNING:
-        worker = Worker(sides, job, stop, progress, Share(waits=not drain))
+        worker = Worker(sides, job, stop, Share(waits=not drain), progress)
         with tuned_gc(), cache_batch_memory():
             worker.run(slots)
         context = worker.context
