@@ -31,7 +31,7 @@ ADVANCED_OPTIONS: Final = """
 --source-config --target-config --key-from --key-to --since --until --as-of --seed --sample-size --range-size
 --max-conflicts --max-quarantine --delete-extra --start-clean --reason --approved-by --require-cutover-ready
 --require-no-exceptions --groups --benchmark --max-ratio --ignore-unknown --ignore-field --title --on-finish
---progress --metrics-port --thorough --accept-rows --resume
+--progress --metrics-port --thorough --accept-rows --resume --engine
 """
 
 
@@ -267,6 +267,8 @@ backfill plan --from-url mongodb://db/legacy --to-url env:TARGET_URL --module li
 backfill copy --from Mongo --to Postgres
 backfill copy --from Mongo --to Postgres --max-rate 500 --execute
 backfill --job-file migration.toml copy --execute
+backfill copy --from Mongo --to Postgres --engine processes://8 --execute
+backfill work --from Mongo --to Postgres --slots 4 --execute
 backfill verify --from Mongo --to Postgres --out report
 backfill verify --from Mongo --to Postgres --mode sample --format json
 backfill diff --from Mongo --to Postgres --entity runs --key run-7

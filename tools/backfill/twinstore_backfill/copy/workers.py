@@ -26,7 +26,7 @@ from twinstore_backfill.copy.ranges import RangeQueue, Share, Watcher
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.rules import backward_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
-from twinstore_backfill.outcome import Exit, UnknownJobError
+from twinstore_backfill.outcome import Exit, PreflightError, UnknownJobError
 from twinstore_backfill.process.memory import cache_batch_memory, tuned_gc
 from twinstore_backfill.progress.record import SilentProgress
 from twinstore_backfill.retention import expiry_test
@@ -221,6 +221,7 @@ def awaited_job(sides: Sides, name: str | None, stop: StopSwitch) -> CopyJob:
     """Return the job of a worker; wait for a while for one that begins, or begins again.
 
     Raises:
+        PreflightError: the ledger is not ready.
         UnavailableError: none began.
         ValidationError: there are several.
         InterruptedRunError: a signal asked for the stop.
@@ -229,6 +230,10 @@ def awaited_job(sides: Sides, name: str | None, stop: StopSwitch) -> CopyJob:
     while True:
         try:
             job = job_to_join(sides, name)
+        except PreflightError:
+            # The copy is making the ledger.
+            if monotonic() - began > JOB_SECONDS:
+                raise
         except UnknownJobError as error:
             if monotonic() - began > JOB_SECONDS:
                 raise UnavailableError(

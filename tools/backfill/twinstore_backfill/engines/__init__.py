@@ -60,7 +60,7 @@ class Engine(Protocol):
 
 
 def open_engine(url: str) -> Engine:
-    """Open the engine that a URL such as ``dask://scheduler:8786`` names.
+    """Open the engine that a URL such as ``dask://host:8786`` names.
 
     Raises:
         ConfigurationError: no such engine is installed, its client library is missing, or it cannot be

@@ -1,6 +1,6 @@
-"""``dask://host:8786``: the workers of a Dask cluster, found by its scheduler.
+"""``dask://host:8786``: the workers of a Dask cluster.
 
-Dask runs a function again if its worker is lost, as often as ``distributed.scheduler.allowed-failures`` says.
+Dask runs a function again if its worker is lost, as often as its setting ``allowed-failures`` says.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Dask:
         """Return how many threads the workers have now.
 
         Raises:
-            OSError: the scheduler cannot be reached, or does not answer.
+            OSError: the cluster cannot be reached, or does not answer.
         """
         if self._client.status != "running":
-            raise ConnectionError("The connection to the scheduler of Dask is lost.")
+            raise ConnectionError("The connection to the Dask cluster is lost.")
         threads: Mapping[str, int] = self._client.nthreads(callback_timeout=ANSWER_SECONDS)
         return sum(threads.values())
 
@@ -50,7 +50,7 @@ class Dask:
 
 
 def open_dask(address: str, options: Mapping[str, str]) -> Dask:
-    """Connect to a scheduler.
+    """Connect to a cluster.
 
     Raises:
         ValidationError: there is no address, or the options are not those of TLS.
@@ -58,7 +58,7 @@ def open_dask(address: str, options: Mapping[str, str]) -> Dask:
     """
     if not address or (options and options.keys() != set(OPTIONS)):
         raise ValidationError(
-            "--engine dask:// takes the address of a scheduler, as in dask://host:8786. TLS needs all of the "
+            "--engine dask:// takes the address of a cluster, as in dask://host:8786. TLS needs all of the "
             f"options {', '.join(OPTIONS)}, as in dask://host:8786?{OPTIONS[0]}=/etc/ca.pem&..."
         )
     security = Security(require_encryption=True, **options) if options else None

@@ -415,7 +415,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             return
         specs, turns = (self._specs, self._turns) if self._is_local else (None, None)
         submit = partial(self._engine.submit, work, *self._arguments, sent.task, specs, turns)
-        # A scheduler may give a refused task to the same free worker for ever; of several one goes elsewhere.
+        # An engine may give a refused task to the same free worker for ever; of several one goes elsewhere.
         copies = 1 + min(sent.failures - sent.losses, self._slots)
         try:
             futures: list[Future[Outcome[Any]]] = [submit() for _ in range(copies)]
