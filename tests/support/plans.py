@@ -265,6 +265,13 @@ LEDGER: Final = (
 )
 LEDGER_ON_POSTGRES: Final = (
     *LEDGER,
+    may(
+        "ranges.page all tenants, where jobId and finishedAt After, order*",
+        INDEX,
+        SORTS,
+        because="no range of the rows here is finished, so that the server knows it has nothing to find",
+        optional=True,
+    ),
     may("ranges.count*", INDEX, SCANS, SORTS, because="the job has many of all ranges", optional=True),
     may("quarantine.count*", INDEX, SCANS, because="the job has all lines", optional=True),
     may(

@@ -140,7 +140,7 @@ def strike(
 
 @pytest.fixture
 def config(settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write the settings; the workers of Dask are not told where they are."""
+    """Write the settings; the workers of Dask are not informed of where they are."""
     found = write_config(tmp_path / "settings.json", settings)
     monkeypatch.setenv("TWINSTORE_CONFIG", str(found))
     return found
