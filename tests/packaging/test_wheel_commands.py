@@ -56,6 +56,7 @@ LINES: Final[tuple[tuple[str, tuple[str, ...], int], ...]] = (
     ("backfill quarantine export", (*INTO, "--out", "kept.ndjson"), 0),
     ("backfill quarantine retry", BOTH, 1),
     ("backfill copy", (*BOTH, "--execute", "--out", "copy"), 3),
+    ("backfill work", BOTH, 0),
     ("backfill verify", (*BOTH, "--out", "report"), 3),
     ("backfill run", (*BOTH, "--execute"), 6),
     ("backfill report", ("--in", "report"), 0),
