@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from distributed import Client
-from distributed.security import Security
-
 from twinstore.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -61,6 +58,10 @@ def open_dask(address: str, options: Mapping[str, str]) -> Dask:
             "--engine dask:// takes the address of a cluster, as in dask://host:8786. TLS needs all of the "
             f"options {', '.join(OPTIONS)}, as in dask://host:8786?{OPTIONS[0]}=/etc/ca.pem&..."
         )
+    # Here, because its import changes how every error of the process is pickled.
+    from distributed import Client
+    from distributed.security import Security
+
     security = Security(require_encryption=True, **options) if options else None
     url = f"tls://{address}" if options else address
     return Dask(Client(url, security=security, timeout=ANSWER_SECONDS, set_as_default=False))
