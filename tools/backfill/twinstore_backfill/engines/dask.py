@@ -59,8 +59,8 @@ def open_dask(address: str, options: Mapping[str, str]) -> Dask:
             f"options {', '.join(OPTIONS)}, as in dask://host:8786?{OPTIONS[0]}=/etc/ca.pem&..."
         )
     # Here, because its import changes how every error of the process is pickled.
-    from distributed import Client
-    from distributed.security import Security
+    from distributed import Client  # noqa: PLC0415  # see above
+    from distributed.security import Security  # noqa: PLC0415  # see above
 
     security = Security(require_encryption=True, **options) if options else None
     url = f"tls://{address}" if options else address
