@@ -114,9 +114,7 @@ def job_of(pair: Pair) -> CopyJob:
 
 
 def ticket_of(pair: Pair) -> Ticket:
-    named = job_of(pair).settings["entities"].split(",")
-    entities = [entity for entity in pair.source.bulk.entities() if entity.name in named]
-    return Ticket.of(pair.source, pair.target, entities, job_of(pair).id)
+    return Ticket.of(pair.source, pair.target, pair.source.bulk.entities(), job_of(pair).id)
 
 
 def test_workers_copy_everything_and_the_coordinator_reports_it(pair: Pair) -> None:
@@ -167,6 +165,15 @@ def test_a_stopped_job_ends_its_workers_with_the_reason(pair: Pair) -> None:
         assert copying.result(60).stopped == report.stopped
 
 
+def test_a_worker_that_stops_the_job_itself_says_why(pair: Pair) -> None:
+    pair.target.storage.initializer.ensure_migrations()
+    pair.target.storage.runs.create(make_run("acme", "many-0007", schedule_id="another"))
+    with coordinated(pair) as copying:
+        report = worked(pair)
+        assert (report.exit_code, report.stopped) == (Exit.FAILED, "more than 0 conflicts (--max-conflicts)")
+        assert copying.result(60).stopped == report.stopped
+
+
 def test_a_worker_of_another_release_or_description_is_refused_and_the_job_goes_on(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,11 +190,11 @@ def test_a_worker_of_another_release_or_description_is_refused_and_the_job_goes_
         others = {
             "the release of twinstore": ticket._replace(release="9.9"),
             "the description of an entity": ticket._replace(descriptions="another"),
-            "a store": ticket._replace(identities=(ticket.identities[0], "another")),
+            "a store": ticket._replace(identities=(ticket.identities[0], "another"), job="not there"),
         }
         for what, other in others.items():
             refused = run_slice(other, specs=(specs[0], specs[1])).refused
-            assert refused.startswith(f"This work cannot be done from here: {what} is another here.")
+            assert refused.startswith(f"This work cannot be done from here, where this differs: {what}.")
         worked(pair)
         assert copying.result(60).complete
 

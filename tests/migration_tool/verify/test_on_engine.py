@@ -23,6 +23,7 @@ from twinstore.config import load_settings
 from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.fast.library import fast_path
 from twinstore.testing.scheduler.builders import make_audit_record
+from twinstore_backfill.engines import delay
 from twinstore_backfill.engines.processes import Processes
 from twinstore_backfill.outcome import Exit, exit_code
 from twinstore_backfill.process.stopping import StopSwitch
@@ -31,7 +32,7 @@ from twinstore_backfill.stores import StoreSpec
 from twinstore_backfill.verify import processes
 from twinstore_backfill.verify.context import Task, VerifyContext
 from twinstore_backfill.verify.digest_ranges import DigestTask
-from twinstore_backfill.verify.processes import Done, Failed, Refused, WorkerPool, delay, run_tasks
+from twinstore_backfill.verify.processes import Done, Failed, Refused, WorkerPool, run_tasks
 from twinstore_backfill.verify.tasks import OpenPartsTask, RangeTask
 
 if TYPE_CHECKING:

@@ -308,7 +308,7 @@ class Copy:
         for entity in context.entities.values():
             context.queue.begin_entity(entity)
         lend = partial(Processes, str(children)) if url is None else partial(open_engine, url)
-        ticket = Ticket.of(self._source, self._target, context.entities.values(), job.id)
+        ticket = Ticket.of(self._source, self._target, self._source.bulk.entities(), job.id)
         threads = THREADS_PER_PROCESS if url is None else 1
         return Slices(lend, ticket, context, threads=threads, specs=self._specs)
 

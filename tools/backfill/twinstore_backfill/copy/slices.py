@@ -26,6 +26,7 @@ from twinstore.errors import (
 from twinstore.fast.library import fast_path
 from twinstore_backfill.copy.ranges import Share
 from twinstore_backfill.copy.workers import Worker
+from twinstore_backfill.engines import PATIENCE_SECONDS, delay
 from twinstore_backfill.engines.processes import Processes
 from twinstore_backfill.engines.sites import opened
 from twinstore_backfill.engines.workers import Workers
@@ -49,13 +50,8 @@ SLICE_SECONDS: Final = 20.0
 # Between two looks at the engine.
 TURN_SECONDS: Final = 0.2
 SLOTS_SECONDS: Final = 1.0
-# After the first slice that fails, after the second, and so on.
-FIRST_PAUSES: Final = (0.2, 1.0, 2.0, 4.0, 8.0, 16.0)
-LONGEST_PAUSE: Final = 30.0
 # A slice that has not come back by then is taken for one that never runs.
 LOST_SECONDS: Final = 600.0
-# Without one good slice, after the first that failed.
-PATIENCE_SECONDS: Final = 300.0
 
 
 # The coordinator raises these.
@@ -106,12 +102,11 @@ def run_slice(
     try:
         with opened(ticket, specs) as sides:
             source, target = sides
+            # First: another target has no such job.
+            ticket.check(source, target, source.bulk.entities())
             job = target.ledger.find(ticket.job)
             if job is None:
                 return SliceResult()
-            named = job.settings["entities"].split(",")
-            entities = [entity for entity in source.bulk.entities() if entity.name in named]
-            ticket.check(source, target, entities)
             share = Share(until=monotonic() + seconds)
             return _copied(Worker(sides, job, stop, share), threads)
     except (ConfigurationError, PreflightError) as error:
@@ -278,9 +273,8 @@ class Slices(AbstractContextManager["Slices"]):
         now = monotonic()
         if not self._failures:
             self._first_failure = now
-        pauses = (*FIRST_PAUSES, LONGEST_PAUSE)
-        self._not_before = now + pauses[min(self._failures, len(FIRST_PAUSES))]
         self._failures += 1
+        self._not_before = now + delay(self._failures)
         if now - self._first_failure > PATIENCE_SECONDS:
             self._end_with(TwinstoreError(f"{reason.rstrip('.')}. What is finished is saved."))
 

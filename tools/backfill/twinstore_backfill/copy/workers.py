@@ -22,7 +22,7 @@ from twinstore_backfill.copy.control import Control, Limits, RateLimiter, select
 from twinstore_backfill.copy.description import options_of
 from twinstore_backfill.copy.earlier import EarlierForms
 from twinstore_backfill.copy.lease import ConflictRetry, worker_id
-from twinstore_backfill.copy.ranges import RangeQueue, Share, Watcher
+from twinstore_backfill.copy.ranges import RangeQueue, Share, Watcher, is_same
 from twinstore_backfill.copy.reader import SourceRows
 from twinstore_backfill.copy.rules import backward_changes
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from twinstore_backfill.progress.record import Progress
 
 log = getLogger(__name__)
-# How long a worker waits for a job that nobody has begun, and for one that is complete to begin again.
+# How long a worker waits for a job that nobody has begun, and for one that has ended to begin again.
 JOB_SECONDS: Final = 300.0
 AGAIN_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 1.0
@@ -205,15 +205,17 @@ def run_work(
         context = worker.context
         rows += context.share.rows
         stop.raise_if_interrupted("The ranges in hand were given back.")
-        if not context.queue.changed:
-            stopped = context.queue.stopped or ""
+        found = job_to_join(sides, job.id)
+        if is_same(job, found):
+            # By the ledger: this worker may have stopped the job itself.
+            stopped = found.stop_reason or "" if found.stop and not found.paused else ""
             code = Exit.FAILED if stopped else Exit.OK
             failed = len(context.failures)
             return WorkReport(
                 job=job.id, executed=True, rows=rows, failed=failed, stopped=stopped, exit_code=code
             )
         # Begun again, or under other rules.
-        job = job_to_join(sides, job.id)
+        job = found
     return WorkReport(job=job.id, executed=execute, rows=rows)
 
 
@@ -240,7 +242,8 @@ def awaited_job(sides: Sides, name: str | None, stop: StopSwitch) -> CopyJob:
                     f"{error.message} A worker waits {JOB_SECONDS:.0f} s for one."
                 ) from None
         else:
-            if job.state is JobState.RUNNING or monotonic() - began > AGAIN_SECONDS:
+            ended = job.state is JobState.COMPLETE or (job.stop and not job.paused)
+            if not ended or monotonic() - began > AGAIN_SECONDS:
                 return job
         stop.wait(LOOK_SECONDS)
         stop.raise_if_interrupted("Nothing was copied.")

@@ -1,4 +1,4 @@
-"""Where a worker stands: a ticket says which two stores, and the process opens them from its own settings.
+"""Where a worker is: a ticket says which two stores, and the process opens them by its own settings.
 
 A ticket has no address and no secret. Only child processes on this host get the settings of their parent,
 through a pipe.
@@ -65,7 +65,7 @@ class Ticket(NamedTuple):
         differing = [what for what, mine, theirs in zip(NAMES, here, self, strict=True) if mine != theirs]
         if differing:
             raise PreflightError(
-                f"This work cannot be done from here: {' and '.join(differing)} is another here. Every "
+                f"This work cannot be done from here, where this differs: {', '.join(differing)}. Every "
                 "process needs the same settings, release and module."
             )
 
@@ -85,7 +85,6 @@ class Site:
     """Two stores that the tasks of this process share; they are closed some time after the last of them."""
 
     def __init__(self, ticket: Ticket, specs: Specs | None) -> None:
-        self._stack = ExitStack()
         self.users = 0
         self.timer: Timer | None = None
         with ExitStack() as stack:

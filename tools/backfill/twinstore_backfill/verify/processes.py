@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.runtime.secrets import mask_secret_url
-from twinstore_backfill.engines import open_engine
+from twinstore_backfill.engines import PATIENCE_SECONDS, delay, open_engine
 from twinstore_backfill.engines.processes import MOST, Processes
 from twinstore_backfill.engines.sites import Ticket, opened
 from twinstore_backfill.engines.workers import Workers
@@ -52,12 +52,12 @@ TASKS_PER_WORKER: Final = 2
 TICK_SECONDS: Final = 0.2
 # How often the engine is asked for its slots.
 LOOK_SECONDS: Final = 1.0
-LONGEST_DELAY: Final = 30.0
 # How often a task is sent again whose process was lost: it may be the task that kills it.
 MOST_LOSSES: Final = 3
-# Without one good task, and with none that has run for a while.
-PATIENCE_SECONDS: Final = 300.0
+# A task that has run for so long is no failure, whatever else the engine does.
 BUSY_SECONDS: Final = 10.0
+# One that has not come back by then is sent once more: an engine may never have run it.
+LOST_SECONDS: Final = 1800.0
 # A worker that can do nothing would take the tasks of all others, because it is free at once.
 REFUSAL_SECONDS: Final = 1.0
 
@@ -228,6 +228,10 @@ class Sent:
     losses: int = 0
     failures: int = 0
 
+    def is_due(self, now: float) -> bool:
+        """Whether it has to be sent, or once more."""
+        return self.due <= now if self.future is None else now - self.since > LOST_SECONDS
+
 
 class WorkerPool(AbstractContextManager["WorkerPool"]):
     """The processes that run tasks of one verification: those of an engine, or children of this process.
@@ -369,7 +373,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             if now >= self._look_at:
                 self._look(now)
             with self._changed:
-                due = [sent for sent in self._sent if sent.future is None and sent.due <= now]
+                due = [sent for sent in self._sent if sent.is_due(now)]
             for sent in due:
                 self._start(sent)
         finally:
@@ -509,8 +513,3 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
 class CancelledByEngine(Exception):  # noqa: N818  # it is what a future says that has no error
     """The engine has cancelled a task."""
-
-
-def delay(failures: int) -> float:
-    """Return how many seconds to wait after so many failures."""
-    return TICK_SECONDS if failures <= 1 else min(2.0 ** min(failures - 2, 10), LONGEST_DELAY)
