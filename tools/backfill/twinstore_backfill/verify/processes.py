@@ -229,7 +229,7 @@ class Sent:
     failures: int = 0
 
     def is_due(self, now: float) -> bool:
-        """Whether it has to be sent, or once more."""
+        """Whether it has to be sent now, perhaps a second time."""
         return self.due <= now if self.future is None else now - self.since > LOST_SECONDS
 
 
