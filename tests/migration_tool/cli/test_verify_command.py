@@ -274,7 +274,7 @@ class Refused(Task[object]):
 def test_a_task_that_kills_its_workers_is_one_failure_with_a_remedy(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twinstore_backfill.verify.processes.MOST_LOSSES", 1)
+    monkeypatch.setattr("twinstore_backfill.engines.pool.MOST_LOSSES", 1)
     with both(config) as context, pytest.raises(TwinstoreError, match=r"worker process .* was killed"):
         run(Killed(), context)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.databases import MongoDatabase, PostgresDatabase
 
 ROWS: Final = 6000
-RANGE_SIZE: Final = 20
+RANGE_SIZE: Final = 12
 WORKERS: Final = 3
 KILLS: Final = 100
 STOPS: Final = 20

@@ -16,11 +16,12 @@ from tests.support.copies import AS_OF, contents_of, fill
 from twinstore.errors import ValidationError
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
-from twinstore_backfill.copy import engine, others, slices
+from twinstore_backfill.copy import engine, others
 from twinstore_backfill.copy.control import SHARE_SECONDS, RateLimiter
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.worker import copy_ranges
+from twinstore_backfill.engines import pool
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.progress.record import RecordedProgress, SilentProgress
@@ -167,7 +168,7 @@ def test_a_process_that_cannot_open_a_store_is_named_and_the_others_copy(
 ) -> None:
     assert pair.source.spec is not None
     broken = StoreSpec(pair.source.spec.module, "no-such-driver", pair.source.spec.entries)
-    warn, warned = slices.log.warning, Event()
+    warn, warned = pool.log.warning, Event()
 
     def warning(message: str, *given: object) -> None:
         warn(message, *given)
@@ -177,10 +178,10 @@ def test_a_process_that_cannot_open_a_store_is_named_and_the_others_copy(
         assert warned.wait(60)
         copy_ranges(context, jobs)
 
-    monkeypatch.setattr(slices.log, "warning", warning)
+    monkeypatch.setattr(pool.log, "warning", warning)
     monkeypatch.setattr(engine, "copy_ranges", later)
     assert_copied(pair, copied(replace(pair, source=replace(pair.source, spec=broken))))
-    assert "a worker cannot take part: Unknown driver 'no-such-driver'" in caplog.text
+    assert "cannot take part: Unknown driver 'no-such-driver'" in caplog.text
 
 
 def test_a_store_of_this_process_alone_needs_no_engine(pair: Pair) -> None:

@@ -28,6 +28,7 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.slices import SliceResult, run_slice
 from twinstore_backfill.copy.workers import WorkReport, run_work
+from twinstore_backfill.engines.pool import Refused
 from twinstore_backfill.engines.sites import Ticket
 from twinstore_backfill.outcome import Exit, PreflightError, UnknownJobError
 from twinstore_backfill.process.stopping import StopSwitch
@@ -193,8 +194,9 @@ def test_a_worker_of_another_release_or_description_is_refused_and_the_job_goes_
             "a store": ticket._replace(identities=(ticket.identities[0], "another"), job="not there"),
         }
         for what, other in others.items():
-            refused = run_slice(other, specs=(specs[0], specs[1])).refused
-            assert refused.startswith(f"This work cannot be done from here, where this differs: {what}.")
+            refused = run_slice(other, specs=(specs[0], specs[1]))
+            assert isinstance(refused, Refused)
+            assert f"cannot be done from here, where this differs: {what}." in refused.reason
         worked(pair)
         assert copying.result(60).complete
 
@@ -206,8 +208,9 @@ def test_two_runs_of_one_slice_at_the_same_time_copy_no_range_twice(pair: Pair) 
         assert target is not None
         with ThreadPoolExecutor(2) as pool:
             run = partial(run_slice, ticket_of(pair), 60.0, 1, (source, target))
-            slices: list[SliceResult] = [item.result(60) for item in (pool.submit(run), pool.submit(run))]
-        assert [(item.error, item.refused) for item in slices] == [(None, "")] * 2
+            found = [item.result(60) for item in (pool.submit(run), pool.submit(run))]
+        slices = [item for item in found if isinstance(item, SliceResult)]
+        assert [item.error for item in slices] == [None, None]
         result = copying.result(60)
     assert result.complete
     assert all(item.rows for item in slices)

@@ -23,7 +23,8 @@ from twinstore.config import load_settings
 from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.fast.library import fast_path
 from twinstore.testing.scheduler.builders import make_audit_record
-from twinstore_backfill.engines import delay
+from twinstore_backfill.engines import pool as pools
+from twinstore_backfill.engines.pool import Refused, delay
 from twinstore_backfill.engines.processes import Processes
 from twinstore_backfill.outcome import Exit, exit_code
 from twinstore_backfill.process.stopping import StopSwitch
@@ -32,7 +33,7 @@ from twinstore_backfill.stores import StoreSpec
 from twinstore_backfill.verify import processes
 from twinstore_backfill.verify.context import Task, VerifyContext
 from twinstore_backfill.verify.digest_ranges import DigestTask
-from twinstore_backfill.verify.processes import Done, Failed, Refused, WorkerPool, run_tasks
+from twinstore_backfill.verify.processes import Done, Failed, WorkerPool, run_tasks
 from twinstore_backfill.verify.tasks import OpenPartsTask, RangeTask
 
 if TYPE_CHECKING:
@@ -258,9 +259,9 @@ class Scripted:
 @pytest.fixture
 def context(pair: MemoryPair, monkeypatch: pytest.MonkeyPatch) -> VerifyContext:
     """Return two stores that other processes could open; no failure is waited for."""
-    monkeypatch.setattr(processes, "delay", lambda _failures: 0.0)
-    monkeypatch.setattr(processes, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(processes, "TICK_SECONDS", 0.001)
+    monkeypatch.setattr(pools, "delay", lambda _failures: 0.0)
+    monkeypatch.setattr(pools, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(pools, "TICK_SECONDS", 0.001)
     RUN_HERE.clear()
     spec = StoreSpec("scheduler", "Memory", {})
     return VerifyContext(replace(pair.source, spec=spec), replace(pair.target, spec=spec), AS_OF, 100)
@@ -313,7 +314,7 @@ def test_a_result_that_comes_late_is_taken_once(
 def test_no_more_than_two_tasks_a_slot_are_under_way(
     context: VerifyContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(pools, "LOOK_SECONDS", 0.05)
     engine = Scripted([Scripted.slow] * 40, number=3)
     assert results(engine, context, monkeypatch, map(Numbered, range(40))) == list(range(40))
     assert engine.most == 6
@@ -339,12 +340,11 @@ def test_the_failure_of_a_task_is_not_tried_again(
 
 
 def test_a_worker_that_refuses_is_named_once(
-    context: VerifyContext, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    context: VerifyContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = Scripted([Scripted.refused] * 9)
     assert results(engine, context, monkeypatch, map(Numbered, range(4))) == [0, 1, 2, 3]
-    warning = "A worker on elsewhere does nothing for this verification: a store is another here"
-    assert capsys.readouterr().err.splitlines() == [f"warning: {warning}"]
+    assert caplog.messages == ["a worker on elsewhere cannot take part: a store is another here"]
 
 
 def test_a_task_goes_elsewhere_although_the_engine_prefers_the_worker_that_refuses(
@@ -379,7 +379,7 @@ def test_an_engine_that_does_nothing_for_long_ends_the_verification(
         clock[0] += 5
         return clock[0]
 
-    monkeypatch.setattr(processes, "monotonic", later)
+    monkeypatch.setattr(pools, "monotonic", later)
     engine = Scripted([step] * 1000, number=slots)
     with pytest.raises(TwinstoreError, match=f"for 5 minutes: {problem}") as raised:
         results(engine, context, monkeypatch, [Numbered(0)])

@@ -22,6 +22,7 @@ from typing_extensions import override
 from twinstore.clock import truncate_to_millisecond
 from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.ledger import JobState, RangeState
+from twinstore.runtime.secrets import mask_secret_url
 from twinstore_backfill.connection_budget import copy_needs, explain_connection_limit
 from twinstore_backfill.copy.control import HIGHEST_RATE, Limits
 from twinstore_backfill.copy.description import described
@@ -58,6 +59,7 @@ from twinstore_backfill.copy.status import MOST_TALLIES
 from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.copy.workers import copy_context
 from twinstore_backfill.engines import open_engine
+from twinstore_backfill.engines.pool import Pool
 from twinstore_backfill.engines.processes import Processes
 from twinstore_backfill.engines.sites import Ticket
 from twinstore_backfill.outcome import PreflightError, UnknownJobError
@@ -310,7 +312,8 @@ class Copy:
         lend = partial(Processes, str(children)) if url is None else partial(open_engine, url)
         ticket = Ticket.of(self._source, self._target, self._source.bulk.entities(), job.id)
         threads = THREADS_PER_PROCESS if url is None else 1
-        return Slices(lend, ticket, context, threads=threads, specs=self._specs)
+        pool = Pool(lend, "The child processes" if url is None else mask_secret_url(url))
+        return Slices(pool, ticket, context, threads=threads, specs=self._specs)
 
     @property
     def _specs(self) -> Specs | None:

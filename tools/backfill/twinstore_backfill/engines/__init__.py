@@ -19,15 +19,11 @@ if TYPE_CHECKING:
 
     from twinstore.plugins.entry_points import Registration
 
-__all__ = ["PATIENCE_SECONDS", "Engine", "delay", "open_engine"]
+__all__ = ["Engine", "open_engine"]
 
 T = TypeVar("T")
 GROUP: Final = "twinstore.engines"
 KIND: Final = "engine"
-FIRST_DELAY: Final = 0.2
-LONGEST_DELAY: Final = 30.0
-# What has done no good for so long ends the command.
-PATIENCE_SECONDS: Final = 300.0
 
 
 class Engine(Protocol):
@@ -90,11 +86,6 @@ def open_engine(url: str) -> Engine:
         raise _missing(registration, error) from error
     except Exception as error:
         raise registration.error(f"cannot be opened: {mask_secret_url(brief_error(error))}.") from error
-
-
-def delay(failures: int) -> float:
-    """Return how many seconds to wait after so many failures: 0.2, 1, 2, 4 and so on."""
-    return FIRST_DELAY if failures <= 1 else min(2.0 ** min(failures - 2, 10), LONGEST_DELAY)
 
 
 def _missing(registration: Registration, error: ModuleNotFoundError) -> ConfigurationError:
