@@ -370,7 +370,7 @@ SAID = "fast path: native, 99.8 % of 200,000 rows"
 @pytest.mark.parametrize(
     ("rows", "of", "said"),
     [
-        (0, 0, "native, no rows were read"),
+        (0, 0, "native, this command read no rows"),
         (1, 1, "native, 100 % of 1 row"),
         (0, 8, "native, 0 % of 8 rows"),
         (200_000, 200_000, "native, 100 % of 200,000 rows"),

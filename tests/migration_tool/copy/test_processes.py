@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from contextlib import suppress
 from dataclasses import replace
 from threading import Event
@@ -14,6 +15,7 @@ from typing_extensions import override
 from tests.migration_tool.copy.test_between_servers import DIRECTIONS, opened
 from tests.support.copies import AS_OF, contents_of, fill
 from twinstore.errors import ValidationError
+from twinstore.fast.library import SWITCH
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy import engine, others
@@ -22,6 +24,7 @@ from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.copy.worker import copy_ranges
 from twinstore_backfill.engines import pool
+from twinstore_backfill.engines.processes import Processes
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process.stopping import StopRequestedError, StopSwitch
 from twinstore_backfill.progress.record import RecordedProgress, SilentProgress
@@ -29,6 +32,7 @@ from twinstore_backfill.stores import StoreSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
 
     from tests.support.copies import Pair
@@ -182,6 +186,30 @@ def test_a_process_that_cannot_open_a_store_is_named_and_the_others_copy(
     monkeypatch.setattr(engine, "copy_ranges", later)
     assert_copied(pair, copied(replace(pair, source=replace(pair.source, spec=broken))))
     assert "cannot take part: Unknown driver 'no-such-driver'" in caplog.text
+
+
+def without_fast_path(function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401  # as there
+    """Run a function in a process that does not use the native library."""
+    os.environ[SWITCH] = "off"
+    return function(*arguments)
+
+
+class Slow(Processes):
+    """Child processes without the fast path."""
+
+    @override
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
+        return super().submit(without_fast_path, function, *arguments)
+
+
+@pytest.mark.native
+def test_a_worker_without_the_fast_path_is_named_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine, "open_engine", lambda _url: Slow("2"))
+    assert_copied(pair, copied(pair, engine="processes://2"))
+    (said,) = [text for text in caplog.messages if "without the fast path" in text]
+    assert said.endswith(f"{SWITCH}=off")
 
 
 def test_a_store_of_this_process_alone_needs_no_engine(pair: Pair) -> None:

@@ -33,7 +33,7 @@ class FastPathReport(BaseModel):
         if self.state == "off":
             return f"fast path: off ({self.reason})"
         if not self.of:
-            return "fast path: native, no rows were read"
+            return "fast path: native, this command read no rows"
         why = f" ({self.reason})" if self.reason else ""
         return f"fast path: native, {share(self.rows, self.of)} of {self.of:,} row{'s' * (self.of != 1)}{why}"
 
