@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twinstore.runtime.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pydantic import BaseModel
 
     from twinstore.catalog.entity import Entity
 
@@ -21,7 +24,7 @@ def digest_of(entities: Iterable[Entity]) -> str:
     said = [
         (
             entity.name,
-            entity.model.model_json_schema(),
+            _schema_of(entity.model),
             entity.key_parts,
             (entity.tenancy.kind, entity.tenancy.field),
             sorted(entity.taken_names),
@@ -31,3 +34,8 @@ def digest_of(entities: Iterable[Entity]) -> str:
         for entity in entities
     ]
     return sha256(repr(said).encode()).hexdigest()[:16]
+
+
+@cache
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
