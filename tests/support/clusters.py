@@ -64,7 +64,8 @@ class DaskCluster:
 
     def __init__(self, directory: Path, slots: int, *words: str) -> None:
         self._words = words
-        self._programs = Programs(directory / "log")
+        self._log = directory / "log"
+        self._programs = Programs(self._log)
         self._directory, self._slots = directory, slots
         self._port = str(free_ports(1)[0])
         self.url = f"dask://{HOST}:{self._port}"
@@ -72,7 +73,7 @@ class DaskCluster:
 
     def start(self) -> None:
         """Start both."""
-        self._dask("scheduler", "--host", HOST, "--port", self._port)
+        self._scheduler = self._dask("scheduler", "--host", HOST, "--port", self._port)
         self.resize(self._slots)
 
     def kill(self) -> None:
@@ -88,6 +89,20 @@ class DaskCluster:
             scheme = "tls" if "tls" in self._words else "tcp"
             place = f"{scheme}://{HOST}:{self._port}", "--local-directory", str(self._directory)
             self._workers.append(self._dask("worker", *place, "--nthreads", "1"))
+
+    def holds(self, text: bytes) -> bool:
+        """Whether the memory of the scheduler or a log has a text."""
+        found = text in self._log.read_bytes()
+        memory = Path(f"/proc/{self._scheduler.pid}")
+        with (memory / "mem").open("rb", 0) as content:
+            for line in (memory / "maps").read_text().splitlines():
+                limits, rights = line.split()[:2]
+                first, end = (int(limit, 16) for limit in limits.split("-"))
+                # Some of the kernel's own cannot be read, nor be seeked to.
+                with suppress(OSError, OverflowError):
+                    content.seek(first)
+                    found = found or ("r" in rights and text in content.read(end - first))
+        return found
 
     def processes(self) -> list[psutil.Process]:
         """Return the processes that run functions, each of which its nanny starts again."""

@@ -6,11 +6,16 @@ import os
 import pickle
 import signal
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from random import Random
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
 import pytest
 
+from tests.support.clusters import DaskCluster, running
 from tests.support.copies import (
     AS_OF,
     fill,
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
 
 PASSWORD: Final = "hunter2Zq9Kx"  # not a real one
 ROWS: Final = 400
+KILLS: Final = 10
 ENVELOPE: Final = Envelope(generated_at="", host="", as_of="", seconds=0)
 
 
@@ -156,6 +162,36 @@ def test_the_report_does_not_depend_on_the_number_of_processes(
         verified(config, tmp_path / str(number), capsys, *form) for number, form in enumerate(forms)
     )
     assert all(other == first for other in others)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("often")
+def test_on_dask_with_killed_workers_the_report_is_the_same_and_no_secret_is_kept(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWINSTORE_CONFIG", str(config))
+    alone = verified(config, tmp_path / "alone", capsys)
+    over, kills = Event(), [0]
+    with running(DaskCluster, 3) as cluster:
+
+        def strike() -> None:
+            random = Random(5)
+            while not over.wait(4):
+                with suppress(psutil.NoSuchProcess):
+                    for victim in random.sample(cluster.processes(), 1):
+                        victim.kill()
+                        kills[0] += 1
+
+        striking = Thread(target=strike)
+        striking.start()
+        try:
+            while kills[0] < KILLS:
+                assert verified(config, tmp_path / "dask", capsys, "--engine", cluster.url) == alone
+        finally:
+            over.set()
+            striking.join()
+        # The name of a function shows that such things can be found there.
+        assert [cluster.holds(text) for text in (b"twinstore_backfill", PASSWORD.encode())] == [True, False]
 
 
 def test_an_engine_cannot_open_a_store_of_this_process(
