@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 PART: Final = 1 << 18
 # Of the parts that are passed on while connections are torn: how many are the last one.
 TORN: Final = 0.02
+# Of the parts on a lossy way: how many are lost, and after how long they are sent again.
+LOST: Final = 0.01
+RESENT_SECONDS: Final = 0.2
+# How much a narrow way lets through at once.
+PIECE: Final = 1000
 
 
 class CountingProxy:
@@ -35,6 +40,11 @@ class CountingProxy:
         latency: the seconds that each of them takes longer than the server does.
         flowing: whether anything is passed on.
         torn: decides which connections end in the middle of what is passed on; none without it.
+        tearing: how many of the parts are the last one while connections are torn.
+        lossy: decides which parts arrive late, as those do that are sent again; none without it.
+        rate: how many bytes pass in a second, each way of each connection; ``None``: as many as come.
+        mute: whether what the server says gets lost. A connection on which something was lost says nothing
+            any more, and ends only with the proxy or by `cut`.
     """
 
     def __init__(self, family: socket.AddressFamily, address: Any) -> None:  # noqa: ANN401  # of a socket
@@ -49,6 +59,10 @@ class CountingProxy:
         self.flowing = Event()
         self.flowing.set()
         self.torn: Random | None = None
+        self.tearing = TORN
+        self.lossy: Random | None = None
+        self.rate: float | None = None
+        self.mute = False
         self.received = self.round_trips = 0
         self.latency = 0.0
         # Connections on which nothing was sent since the last answer, by their socket of the client.
@@ -118,18 +132,31 @@ class CountingProxy:
                 Thread(target=self._pass, args=(server, client, True), daemon=True).start()
 
     def _pass(self, source: socket.socket, target: socket.socket, counts: bool) -> None:  # noqa: FBT001
+        lost = False
         with suppress(OSError):
             while part := source.recv(PART):
                 self.flowing.wait()
-                if (torn := self.torn) is not None and torn.random() < TORN:
+                if (torn := self.torn) is not None and torn.random() < self.tearing:
                     target.sendall(part[: torn.randrange(len(part))])
                     break
+                if counts and (self.mute or lost):
+                    lost = True
+                    continue
                 self._count(source, target, part, answers=counts)
-                target.sendall(part)
+                self._send(target, part)
         # Closed alone, a socket on which the other thread waits stays open. PostgreSQL would wait on it for a
         # minute for a client that was about to log in, and so would creating or dropping a database.
         shut(source, target)
         target.close()
+
+    def _send(self, target: socket.socket, part: bytes) -> None:
+        if (lossy := self.lossy) is not None and lossy.random() < LOST:
+            time.sleep(RESENT_SECONDS)
+        while (rate := self.rate) is not None and part:
+            piece, part = part[:PIECE], part[PIECE:]
+            target.sendall(piece)
+            time.sleep(len(piece) / rate)
+        target.sendall(part)
 
     def _count(self, source: socket.socket, target: socket.socket, part: bytes, *, answers: bool) -> None:
         with self._lock:

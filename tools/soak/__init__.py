@@ -12,6 +12,9 @@ The seed decides what happens. The databases are tested one after the other, eac
              steps down
     stall    the server (SIGSTOP), or a proxy before it, is frozen for up to 8 s; a call may take 6 s
     cut      the proxy ends connections in the middle of a message
+    network  each of these for 1, 10 or 60 s, if the soak is ten times as long: 200 ms more each way; one part
+             in a hundred 200 ms late, as if it were sent again; 10 kB/s; what the server says gets lost and
+             connections stay open; connections end in every message; no connection at all
     disk     the file system of the server is full, where one can be mounted, which takes root;
              PostgreSQL refuses writes and lives, mongod ends itself and is started again
     fork     a service forks inside a session while its threads are working; both processes continue, for

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.table import Table
 
-from tools.soak.plan import ALL_FAULTS, Fault, Plan
+from tools.soak.plan import USUAL_FAULTS, Fault, Plan
 from tools.soak.program import OPERATIONS, Result, soak
 from tools.soak.servers import DATABASES, own_server
 
@@ -35,7 +35,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", choices=DATABASES, help="this database alone")
     named = ",".join(Fault)
     parser.add_argument(
-        "--faults", type=faults_of, default=ALL_FAULTS, help=f"some of {named}; all by default"
+        "--faults", type=faults_of, default=USUAL_FAULTS, help=f"some of {named}; all but network by default"
     )
     parser.add_argument("--journals", type=Path, help="where the journals are kept")
     return parser.parse_args(given)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from tools.soak.plan import LEASE, NANOSECONDS
+from tools.soak.plan import LEASE, NANOSECONDS, NETWORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -85,12 +85,13 @@ ANSWERS: Final = frozenset({"written", "seen"})
 LANES: Final = ("/thread-", "/task-")
 # A service that does not answer for so long after a fault has not recovered by itself.
 LONGEST_SECONDS: Final = 25.0
+NETWORK_LONGEST_SECONDS: Final = 15.0
 
 
 def late_answers(lines: Sequence[Line]) -> Iterator[str]:
     """Say who had no answer for long after the server was back."""
     for kind, lane, seconds in _waits(lines):
-        if seconds > LONGEST_SECONDS:
+        if seconds > (NETWORK_LONGEST_SECONDS if kind.startswith(NETWORK) else LONGEST_SECONDS):
             yield f"{lane} had no answer for {seconds:.1f} s after: {kind}"
 
 

@@ -24,6 +24,9 @@ DOWNTIME_SECONDS: Final = 2.0
 # A stalled server does not answer for that much longer than another one is away: beyond the limit of a call.
 STALL_FACTOR: Final = 4
 STALLED: Final = "stalled"
+# What happens to the network lasts one of these, if the soak is ten times as long.
+NETWORK: Final = "network: "
+NETWORK_SECONDS: Final = (1.0, 10.0, 60.0)
 # The last outage ends well before the workers do.
 QUIET_SECONDS: Final = 10.0
 # What a service does to itself, from one time to the next on average.
@@ -47,13 +50,15 @@ class Fault(StrEnum):
     KILL = "kill"
     STALL = "stall"
     CUT = "cut"
+    NETWORK = "network"
     DISK = "disk"
     FORK = "fork"
     CANCEL = "cancel"
     POOL = "pool"
 
 
-ALL_FAULTS: Final = frozenset(Fault)
+# Those of the network last for minutes together; they are asked for by name.
+USUAL_FAULTS: Final = frozenset(Fault) - {Fault.NETWORK}
 # Those that a service meets from time to time; cancelled tasks are there all the time.
 DISTURBANCES: Final = frozenset({Fault.FORK, Fault.POOL})
 
@@ -80,7 +85,7 @@ class Plan:
     seed: int
     seconds: float
     start: int
-    faults: frozenset[Fault] = ALL_FAULTS
+    faults: frozenset[Fault] = USUAL_FAULTS
     processes: int = 4
     services: int = 2
     schedules: int = 6
@@ -157,7 +162,11 @@ def outages_of(plan: Plan, kinds: Sequence[str]) -> tuple[Outage, ...]:
         left = left or random.sample(kinds, len(kinds))
         kind = left.pop()
         longest = downtime * STALL_FACTOR if kind.startswith(STALLED) else downtime
-        found.append(Outage(after, kind, random.uniform(0, longest)))
+        seconds = random.uniform(0, longest)
+        if kind.startswith(NETWORK):
+            lengths = [length for length in NETWORK_SECONDS if 10 * length <= plan.seconds]
+            seconds = random.choice(lengths or [seconds])
+        found.append(Outage(after, kind, seconds))
         after += random.uniform(0.5, 1.5) * outage_interval
     return tuple(found)
 

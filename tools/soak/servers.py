@@ -23,10 +23,10 @@ import twinstore_embedded
 from tests.support.claiming import forked
 from tests.support.databases import without_retention
 from tests.support.outages import IN_MEMORY, MongoOutages, PostgresOutages
-from tests.support.proxies import CountingProxy
+from tests.support.proxies import TORN, CountingProxy
 from tests.support.servers import mongo_config, postgres_config, postgres_url
 from tools.soak.faults import fill, small_disk, stall_process
-from tools.soak.plan import Fault
+from tools.soak.plan import NETWORK, Fault
 from tools.soak.service import mongo_watch, postgres_watch
 from twinstore.errors import UnavailableError
 from twinstore_embedded.mongod import find_home
@@ -60,13 +60,14 @@ class Proxy:
 
     def stall(self, meanwhile: Callable[[], object]) -> None:
         """Take connections and bytes for a while, and pass nothing on."""
-        self._during("stall", meanwhile)
+        self.during("stall", meanwhile)
 
     def cut(self, meanwhile: Callable[[], object]) -> None:
         """End connections at random for a while, in the middle of what is passed on."""
-        self._during("cut", meanwhile)
+        self.during("cut", meanwhile)
 
-    def _during(self, what: str, meanwhile: Callable[[], object]) -> None:
+    def during(self, what: str, meanwhile: Callable[[], object]) -> None:
+        """Let something of a name happen for a while."""
         self._order(what)
         try:
             meanwhile()
@@ -89,8 +90,7 @@ def proxy_of(server_port: int, seed: str) -> Iterator[Proxy]:
         with suppress(EOFError), CountingProxy(socket.AF_INET, (HOST, server_port)) as wire:
             inside.send(wire.port)
             while what := inside.recv():
-                wire.torn = Random(seed) if what == "cut" else None
-                (wire.flowing.clear if what == "stall" else wire.flowing.set)()
+                obey(wire, what, Random(seed))
                 inside.send(what)
 
     child = forked(relay)
@@ -100,6 +100,29 @@ def proxy_of(server_port: int, seed: str) -> Iterator[Proxy]:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+# By name, what happens to the network.
+LATE, LOSSY, NARROW, HALF_OPEN, RESET, GONE = "late", "lossy", "narrow", "half open", "reset", "gone"
+WAYS: Final = (LATE, LOSSY, NARROW, HALF_OPEN, RESET, GONE)
+DELAY_SECONDS: Final = 0.2
+BYTES_A_SECOND: Final = 10_000
+
+
+def obey(wire: CountingProxy, what: str, random: Random) -> None:
+    """Let a proxy pass connections on as it is told, and in no other way."""
+    if what == "flow" and wire.mute:
+        # What was lost does not come again.
+        wire.cut()
+    wire.torn = random if what in {"cut", RESET} else None
+    wire.tearing = 1.0 if what == RESET else TORN
+    wire.lossy = random if what == LOSSY else None
+    # Each way takes as long.
+    wire.latency = 2 * DELAY_SECONDS if what == LATE else 0.0
+    wire.rate = BYTES_A_SECOND if what == NARROW else None
+    wire.mute = what == HALF_OPEN
+    (wire.flowing.clear if what == "stall" else wire.flowing.set)()
+    (wire.cut if what == GONE else wire.restore)()
 
 
 DATABASES: Final = ("mongo", "mongo-set", "postgres")
@@ -211,7 +234,8 @@ def _mongo_set(directory: Path, faults: frozenset[Fault], pool: int) -> Server:
 
         kinds["stalled primary"] = stalled
     left_out = tuple(
-        f"{fault}: shown on the set of one node" for fault in sorted(faults & {Fault.CUT, Fault.DISK})
+        f"{fault}: shown on the set of one node"
+        for fault in sorted(faults & {Fault.CUT, Fault.DISK, Fault.NETWORK})
     )
     settings = _limited(mongo_config(members.url, DATABASE), pool, None)
     return Server(settings, _ending_transactions(kinds, members.ports), mongo_watch(members.url), left_out)
@@ -246,6 +270,8 @@ def _through(proxy: Proxy, faults: frozenset[Fault]) -> dict[str, Outage]:
         found["stalled network"] = proxy.stall
     if Fault.CUT in faults:
         found["cut connections"] = proxy.cut
+    if Fault.NETWORK in faults:
+        found |= {f"{NETWORK}{way}": partial(proxy.during, way) for way in WAYS}
     return found
 
 
