@@ -83,9 +83,9 @@ class Leg:
     config: Path
 
     def command(self, name: str, *words: object) -> list[str]:
-        """Return a command between the two."""
+        """Return a command between the two; its name may have several words."""
         sides = "--module", "scheduler", "--from", self.source, "--to", self.target
-        given = PROGRAM, "--config", self.config, "backfill", name, *sides, "--progress", "none", *words
+        given = PROGRAM, "--config", self.config, "backfill", *name.split(), *sides, *words
         return [str(word) for word in given]
 
 
@@ -131,7 +131,7 @@ class Soak:
 
     def _start(self, leg: Leg, name: str, *words: object) -> subprocess.Popen[bytes]:
         with (self.directory / "log").open("ab") as log:
-            return subprocess.Popen(leg.command(name, *words), stdout=log, stderr=log)
+            return subprocess.Popen(leg.command(name, "--progress", "none", *words), stdout=log, stderr=log)
 
     def _kill(self, name: str, process: subprocess.Popen[bytes]) -> None:
         process.kill()
