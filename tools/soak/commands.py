@@ -4,7 +4,7 @@ python -m tools.soak.commands [--kills 500] [--seed 7] [--rows 20000]
 
 Rows are copied from MongoDB to PostgreSQL and back into another database of MongoDB, and again, until so many
 processes were killed. After each copy rows of the target are changed, removed and added; a verification has
-to find exactly these, and a repair has to mend them. ``copy`` and ``work`` are killed after progress, the
+to find exactly these, and a repair has to fix them. ``copy`` and ``work`` are killed after progress, the
 others between a quarter and all of the time that they take. What must hold:
 
 - the next run of the command goes on and ends with its code; a copy has one job

@@ -3,7 +3,7 @@
 python -m tools.soak.pairs [--seed 7] [--rows 3000] [--only copy,verify]
 
 Before each pair a copy is killed halfway, so that rows are missing and a verification has listed them, and a
-document in quarantine is mended at the source. The second command starts up to a second after the first. What
+document in quarantine is fixed at the source. The second command starts up to a second after the first. What
 ``promise`` says is promised of each pair, and of all: the next copy and a retry of the quarantine succeed, a
 verification passes after them, and one that passes meanwhile is right.
 
@@ -78,7 +78,7 @@ def allowed(name: str, pair: Pair) -> set[int]:
     if name == "repair":
         # It compares what it wrote.
         return {Exit.OK, Exit.DIFFERENT}
-    copied = {Exit.OK, Exit.INCONCLUSIVE} if name in COPIES else {Exit.OK}
+    copied: set[int] = {Exit.OK, Exit.INCONCLUSIVE} if name in COPIES else {Exit.OK}
     return {*copied, Exit.LEASE_HELD} if promise(pair) == ONE else copied
 
 
@@ -132,11 +132,11 @@ class Pairs:
         for name, code, out in zip(pair, codes, ("first", "second"), strict=True):
             if code not in allowed(name, pair):
                 said = self._log(out).read_text()[-SAID:]
-                self.violations.append(f"{name} beside {pair} ended with {code}: {said}")
+                self.violations.append(f"{name} next to {pair} ended with {code}: {said}")
         if set(codes) == {Exit.LEASE_HELD}:
             self.violations.append(f"none of {pair} did its work")
         if any(name == "verify" and code == Exit.OK for name, code in zip(pair, codes, strict=True)):
-            self._judge(f"a verification beside {pair} passed")
+            self._judge(f"a verification next to {pair} passed")
         for name in ("copy", "retry", "verify"):
             code = self._start(name, "after").wait(LIMIT_SECONDS)
             if code != Exit.OK and (name, code) != ("copy", Exit.INCONCLUSIVE):

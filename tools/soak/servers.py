@@ -110,7 +110,7 @@ BYTES_A_SECOND: Final = 10_000
 
 
 def obey(wire: CountingProxy, what: str, random: Random) -> None:
-    """Let a proxy pass connections on as it is told, and in no other way."""
+    """Let a proxy pass connections on in one way, and in no other."""
     if what == "flow" and wire.mute:
         # What was lost does not come again.
         wire.cut()

@@ -422,5 +422,36 @@ def test_an_engine_that_does_nothing_for_long_ends_the_verification(
     assert exit_code(raised.value) == Exit.FAILED
 
 
+@pytest.mark.parametrize("seconds", [0, 30])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_an_engine_on_which_every_call_fails_ends_a_copy(
+    seconds: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(pools, "monotonic", lambda: clock[0])
+    engine = Scripted(number=slots)
+    pool = pools.Pool(lambda: engine, "some://where")
+    with pytest.raises(TwinstoreError, match="for 5 minutes: ChildProcessError"):
+        fail_all(pool, engine, clock, seconds)
+    assert 300 <= clock[0] < 400
+
+
+def fail_all(pool: pools.Pool, engine: Scripted, clock: list[float], seconds: int) -> None:
+    """Let time go on; each call of a pool fails after some seconds."""
+    running = list[tuple[float, Future[Any]]]()
+
+    def submitted(*_: object) -> Future[Any]:
+        running.append((clock[0] + seconds, Future()))
+        return running[-1][1]
+
+    vars(engine)["submit"] = submitted
+    while clock[0] < 1000:
+        clock[0] += 1
+        pool.send(len)
+        for item in [item for item in running if item[0] <= clock[0]]:
+            running.remove(item)
+            item[1].set_exception(ChildProcessError("killed"))
+
+
 def test_the_delays_grow() -> None:
     assert [delay(number) for number in (1, 2, 3, 4, 5, 6, 7, 100)] == [0.2, 1, 2, 4, 8, 16, 30, 30]

@@ -31,8 +31,8 @@ FIRST_DELAY: Final = 0.2
 LONGEST_DELAY: Final = 30.0
 # What has done no good for so long ends the command.
 PATIENCE_SECONDS: Final = 300.0
-# A call that has run for so long is no failure, whatever else the engine does.
-BUSY_SECONDS: Final = 10.0
+# A call that has run for so long does not fail, whatever others do: without a server it fails sooner.
+BUSY_SECONDS: Final = 240.0
 # One that has not come back by then is sent once more: an engine may never have run it.
 LOST_SECONDS: Final = 900.0
 # How often a call is sent again whose process was lost: it may be the call that kills it.
@@ -205,7 +205,7 @@ class Pool(AbstractContextManager["Pool"]):
         if not self.slots and self.lends:
             self._note("it has no slots")
             self._say("%s has no slots now: waiting for its workers", self._name)
-        elif not self._calls:
+        elif not self._failures:
             self._bad_since = None
 
     def _start(self, call: Call) -> None:
