@@ -206,8 +206,8 @@ def main(given: Sequence[str] | None = None) -> int:
             table.add_row(*pair, promise(pair), str(pairs.found[pair]), str(wrong))
             console.print(pair, pairs.found[pair], wrong)
     console.print(table)
-    for wrong in pairs.violations:
-        console.print(wrong, markup=False, soft_wrap=True)
+    for violation in pairs.violations:
+        console.print(violation, markup=False, soft_wrap=True)
     return int(bool(pairs.violations))
 
 
