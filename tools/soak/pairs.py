@@ -61,12 +61,15 @@ LEASED: Final = frozenset({"copy", "other rules", "retry"})
 COPIES: Final = frozenset({"copy", "other rules"})
 BOTH: Final = "both right"
 ONE: Final = "one is refused with 7, or both right if one ends before the other begins"
+AGAIN: Final = "both right; or the copy ends with 4 after ranges under earlier rules, the next one with 0"
 POLL_SECONDS: Final = 0.2
 SAID: Final = 1000
 
 
 def promise(pair: Pair) -> str:
     """Return what is promised of two commands at the same time."""
+    if set(pair) == {"other rules", "work"}:
+        return AGAIN
     return ONE if LEASED.issuperset(pair) else BOTH
 
 
@@ -79,7 +82,8 @@ def allowed(name: str, pair: Pair) -> set[int]:
         # It compares what it wrote.
         return {Exit.OK, Exit.DIFFERENT}
     copied: set[int] = {Exit.OK, Exit.INCONCLUSIVE} if name in COPIES else {Exit.OK}
-    return {*copied, Exit.LEASE_HELD} if promise(pair) == ONE else copied
+    more = {ONE: Exit.LEASE_HELD, AGAIN: Exit.FAILED}.get(promise(pair), Exit.OK)
+    return {*copied, more} if name != "work" else copied
 
 
 @dataclass(slots=True)
