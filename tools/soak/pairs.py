@@ -95,9 +95,6 @@ class Pairs:
     servers: Servers
     leg: Leg
     rows: int
-    found: dict[tuple[str, str], tuple[int, int]] = field(
-        default_factory=dict[tuple[str, str], tuple[int, int]]
-    )
     violations: list[str] = field(default_factory=list[str])
 
     def command(self, name: str, out: str) -> list[str]:
@@ -125,14 +122,13 @@ class Pairs:
     def _log(self, out: str) -> Path:
         return self.directory / f"{out}.log"
 
-    def run(self, pair: Pair) -> None:
-        """Run two commands at the same time, and judge them."""
+    def run(self, pair: Pair) -> tuple[int, int]:
+        """Run two commands at the same time, judge them, and return their codes."""
         self._prepare()
         first = self._start(pair[0], "first")
         time.sleep(self.random.uniform(0, 1))
         second = self._start(pair[1], "second")
         codes = first.wait(LIMIT_SECONDS), second.wait(LIMIT_SECONDS)
-        self.found[pair] = codes
         for name, code, out in zip(pair, codes, ("first", "second"), strict=True):
             if code not in allowed(name, pair):
                 said = self._log(out).read_text()[-SAID:]
@@ -147,6 +143,7 @@ class Pairs:
                 said = self._log("after").read_text()[-SAID:]
                 self.violations.append(f"after {pair} {name} ended with {code}: {said}")
         self._judge(f"{pair}")
+        return codes
 
     def _prepare(self) -> None:
         """Leave a copy that was killed halfway, and the list of what is missing."""
@@ -205,10 +202,10 @@ def main(given: Sequence[str] | None = None) -> int:
         pairs = Pairs(Random(options.seed), directory, servers, leg, options.rows)
         for pair in combinations_with_replacement(options.only, 2):
             before = len(pairs.violations)
-            pairs.run(pair)
+            codes = pairs.run(pair)
             wrong = len(pairs.violations) - before
-            table.add_row(*pair, promise(pair), str(pairs.found[pair]), str(wrong))
-            console.print(pair, pairs.found[pair], wrong)
+            table.add_row(*pair, promise(pair), str(codes), str(wrong))
+            console.print(pair, codes, wrong)
     console.print(table)
     for violation in pairs.violations:
         console.print(violation, markup=False, soft_wrap=True)

@@ -60,7 +60,7 @@ from twinstore_backfill.copy.worker import CopyContext, copy_ranges
 from twinstore_backfill.copy.workers import copy_context
 from twinstore_backfill.engines import open_engine
 from twinstore_backfill.engines.pool import Pool
-from twinstore_backfill.engines.processes import Processes
+from twinstore_backfill.engines.processes import CHILDREN, Processes
 from twinstore_backfill.engines.sites import Ticket
 from twinstore_backfill.outcome import PreflightError, UnknownJobError
 from twinstore_backfill.process.files import require_writable
@@ -312,7 +312,7 @@ class Copy:
         lend = partial(Processes, str(children)) if url is None else partial(open_engine, url)
         ticket = Ticket.of(self._source, self._target, self._source.bulk.entities(), job.id)
         threads = THREADS_PER_PROCESS if url is None else 1
-        pool = Pool(lend, "The child processes" if url is None else mask_secret_url(url))
+        pool = Pool(lend, CHILDREN if url is None else mask_secret_url(url))
         return Slices(pool, ticket, context, threads=threads, specs=self._specs)
 
     @property

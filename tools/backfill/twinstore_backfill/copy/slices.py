@@ -188,7 +188,7 @@ class Slices(AbstractContextManager["Slices"]):
         try:
             while not self._over.wait(TURN_SECONDS):
                 self._turn()
-        except TwinstoreError as error:
+        except Exception as error:  # noqa: BLE001  # raised by the coordinator, which waits for ranges
             self._end_with(error)
 
     def _turn(self) -> None:

@@ -84,6 +84,7 @@ class Pool(AbstractContextManager["Pool"]):
 
     Attributes:
         is_local: whether the processes are children of this one.
+        lends: whether the engine runs anything at all.
         slots: how many calls run at the same time; 0 until ``tend``.
     """
 

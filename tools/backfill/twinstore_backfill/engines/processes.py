@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST: Final = 1024
+# In messages, if no user named this engine.
+CHILDREN: Final = "The pool of child processes"
 LONGEST: Final = len(str(MOST))
 
 

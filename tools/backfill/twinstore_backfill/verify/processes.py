@@ -27,7 +27,7 @@ from twinstore.errors import TwinstoreError, ValidationError
 from twinstore.runtime.secrets import mask_secret_url
 from twinstore_backfill.engines import open_engine
 from twinstore_backfill.engines.pool import Pool, Refused
-from twinstore_backfill.engines.processes import MOST, Processes
+from twinstore_backfill.engines.processes import CHILDREN, MOST, Processes
 from twinstore_backfill.engines.sites import Ticket, opened
 from twinstore_backfill.verify.context import VerifyContext
 from twinstore_backfill.verify.memory_lock import HOST_FILE, lock_file, set_lock_file, use_lock_file
@@ -222,7 +222,7 @@ class WorkerPool(Pool):
             lend = partial(open_engine, url)
         elif jobs > 1 and specs is not None:
             lend = partial(Processes, str(min(jobs - 1, MOST)))
-        super().__init__(lend, mask_secret_url(url or "The child processes"), per_slot=PER_SLOT, lost=LOST)
+        super().__init__(lend, mask_secret_url(url or CHILDREN), per_slot=PER_SLOT, lost=LOST)
         if not self.lends:
             raise ValidationError("workers:// lends nothing to a verification; use --jobs or another engine.")
         self._open = ExitStack()
