@@ -63,10 +63,15 @@ class SlottedError(TwinstoreError):
 
 
 class FrozenError(TwinstoreError):
-    """A third-party error that is immutable."""
+    """A third-party error whose own attributes are immutable.
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(name)
+    What Python and pickling extensions set on every exception (the cause, for example) stays free.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("__"):
+            raise AttributeError(name)
+        super().__setattr__(name, value)
 
     def __init__(self) -> None:
         Exception.__init__(self, "frozen")
