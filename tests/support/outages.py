@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from typing_extensions import override
 import twinstore_embedded
 from tests.support.databases import without_retention
 from tests.support.servers import mongo_config, postgres_config
+from twinstore.errors import UnavailableError
 from twinstore_embedded import Shutdown
 
 if TYPE_CHECKING:
@@ -106,13 +108,13 @@ class MongoOutages(Outages):
         }
 
     def _step_down(self, meanwhile: Callable[[], object]) -> None:
-        self._set.await_all()
+        await_all(self._set)
         self._set.step_down()
         meanwhile()
         self._set.primary()
 
     def _lose_primary(self, meanwhile: Callable[[], object]) -> None:
-        self._set.await_all()
+        await_all(self._set)
         lost = self._set.primary()
         self._set.halt(lost)
         meanwhile()
@@ -121,7 +123,7 @@ class MongoOutages(Outages):
         self._set.resume(lost)
 
     def _lose_all(self, meanwhile: Callable[[], object]) -> None:
-        self._set.await_all()
+        await_all(self._set)
         numbers = range(len(self._set.ports))
         for number in numbers:
             self._set.halt(number)
@@ -129,6 +131,27 @@ class MongoOutages(Outages):
         with ThreadPoolExecutor() as pool:
             list(pool.map(self._set.resume, numbers))
         self._set.primary()
+
+
+def await_all(members: MongoSet) -> None:
+    """Wait until every member follows the primary; start one that hangs again, as its operator would.
+
+    mongod 6.0.5 sometimes never ends a rollback after ``Rolling back to the stable timestamp``.
+
+    Raises:
+        UnavailableError: a member does not follow although it was started again.
+    """
+    try:
+        members.await_all()
+    except UnavailableError:
+        for number, port in enumerate(members.ports):
+            with MongoClient[dict[str, Any]](port=port, directConnection=True) as client:
+                state = client.admin.command("hello")
+            if not state["secondary"] and not state["isWritablePrimary"]:
+                sys.stderr.write(f"Member {number} of the replica set hangs and is started again.\n")
+                members.halt(number)
+                members.resume(number)
+        members.await_all()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from pymongo.errors import PyMongoError
 import twinstore_embedded
 from tests.support.claiming import forked
 from tests.support.databases import without_retention
-from tests.support.outages import IN_MEMORY, MongoOutages, PostgresOutages
+from tests.support.outages import IN_MEMORY, MongoOutages, PostgresOutages, await_all
 from tests.support.proxies import TORN, CountingProxy
 from tests.support.servers import mongo_config, postgres_config, postgres_url
 from tools.soak.faults import fill, small_disk, stall_process
@@ -228,7 +228,7 @@ def _mongo_set(directory: Path, faults: frozenset[Fault], pool: int) -> Server:
     if Fault.STALL in faults:
 
         def stalled(meanwhile: Callable[[], object]) -> None:
-            members.await_all()
+            await_all(members)
             stall_process(partial(find_home, members.homes[members.primary()]), meanwhile)
             members.primary()
 
