@@ -69,8 +69,6 @@ def _add_kinds(table: Table, before: str, figures: Sequence[Mapping[str, object]
 def main(given: Sequence[str] | None = None) -> int:
     """Soak, print and judge."""
     options, results, console = arguments(given), dict[str, Result](), Console()
-    # As an error, so that processes and servers end as well.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # Each attempt to reach a server that is down; the answers that calls get are in the journal.
     for name in ("psycopg.pool", "twinstore"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -104,4 +102,6 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # As an error, so that processes and servers end as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

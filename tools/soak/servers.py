@@ -27,8 +27,9 @@ from tests.support.proxies import TORN, CountingProxy
 from tests.support.servers import mongo_config, postgres_config, postgres_url
 from tools.soak.faults import fill, small_disk, stall_process
 from tools.soak.plan import NETWORK, Fault
+from tools.soak.separable import PORT, can_separate, separable_set
 from tools.soak.service import mongo_watch, postgres_watch
-from twinstore.errors import UnavailableError
+from twinstore.errors import ConfigurationError, UnavailableError
 from twinstore_embedded.mongod import find_home
 from twinstore_embedded.postgres import find_postgres_server
 from twinstore_embedded.roles import DATABASE as NAME
@@ -174,7 +175,9 @@ def own_server(name: str, faults: frozenset[Fault], pool: int, seed: int) -> Ite
         stack.callback(shutil.rmtree, directory)
         disk = Fault.DISK in faults and name != "mongo-set" and stack.enter_context(small_disk(directory))
         stack.callback(twinstore_embedded.stop, directory)
-        if name == "mongo-set":
+        if name == "mongo-set" and Fault.NETWORK in faults:
+            yield _separable_set(directory, faults, pool, stack)
+        elif name == "mongo-set":
             yield _mongo_set(directory, faults, pool)
         elif name == "mongo":
             yield _mongo(directory, faults, pool, stack, f"{seed}/cuts", disk=disk)
@@ -218,7 +221,7 @@ def _mongo(
     if disk:
         kinds["full disk"] = partial(_filled, directory, server.resume)
     settings = _limited(mongo_config(server.url, DATABASE), pool, proxy)
-    kinds = _ending_transactions(kinds, [server.port])
+    kinds = _ending_transactions(kinds, [(HOST, server.port)])
     return Server(settings, kinds, mongo_watch(server.url), _skipped_faults(faults, disk=disk))
 
 
@@ -234,24 +237,42 @@ def _mongo_set(directory: Path, faults: frozenset[Fault], pool: int) -> Server:
 
         kinds["stalled primary"] = stalled
     left_out = tuple(
-        f"{fault}: shown on the set of one node"
-        for fault in sorted(faults & {Fault.CUT, Fault.DISK, Fault.NETWORK})
+        f"{fault}: shown on the set of one node" for fault in sorted(faults & {Fault.CUT, Fault.DISK})
     )
     settings = _limited(mongo_config(members.url, DATABASE), pool, None)
-    return Server(settings, _ending_transactions(kinds, members.ports), mongo_watch(members.url), left_out)
+    places = [(HOST, port) for port in members.ports]
+    return Server(settings, _ending_transactions(kinds, places), mongo_watch(members.url), left_out)
 
 
-def _ending_transactions(kinds: Mapping[str, Outage], ports: Sequence[int]) -> dict[str, Outage]:
+def _separable_set(directory: Path, faults: frozenset[Fault], pool: int, stack: ExitStack) -> Server:
+    """Run a set whose members are separated from each other, and nothing else happens to them."""
+    left_out = [
+        f"{fault}: shown without {Fault.NETWORK}"
+        for fault in sorted(faults & {Fault.CUT, Fault.DISK, Fault.KILL, Fault.STALL})
+    ]
+    if not can_separate():
+        raise ConfigurationError(
+            "Members of a set are separated by root, who has the programs ip and setpriv."
+        )
+    members = stack.enter_context(separable_set(directory, election_ms=ELECTION_MS))
+    kinds = {f"{NETWORK}{name}": kind for name, kind in members.kinds.items()}
+    settings = _limited(mongo_config(members.url, DATABASE), pool, None)
+    places = [(address, PORT) for address in members.addresses]
+    limited = _ending_transactions(kinds, places)
+    return Server(settings, limited, mongo_watch(members.url), tuple(left_out))
+
+
+def _ending_transactions(kinds: Mapping[str, Outage], places: Sequence[tuple[str, int]]) -> dict[str, Outage]:
     """Let servers end the transactions of killed processes in seconds, also after they were started again.
 
     By default they keep them for a minute and more, and a call of the soak waits for 6 s.
     """
 
     def limit() -> None:
-        for port in ports:
+        for host, port in places:
             with (
                 suppress(PyMongoError),
-                MongoClient[dict[str, object]](port=port, directConnection=True) as client,
+                MongoClient[dict[str, object]](host, port, directConnection=True) as client,
             ):
                 client.admin.command("setParameter", 1, transactionLifetimeLimitSeconds=LIFETIME_SECONDS)
 
