@@ -1,6 +1,6 @@
 """Every two commands of a migration at the same time, and a judge of what both left.
 
-python -m tools.soak.pairs [--seed 7] [--rows 3000] [--only copy,verify]
+python -m tools.soak.pairs [--seed 7] [--rows 3000] [--only copy,verify] [--with verify]
 
 Before each pair a copy is killed halfway, so that rows are missing and a verification has listed them, and a
 document in quarantine is fixed at the source. The second command starts up to a second after the first. What
@@ -191,6 +191,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=7, help="decides when the second one starts")
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--only", type=lambda text: tuple(text.split(",")), default=COMMANDS)
+    parser.add_argument("--with", dest="one", choices=COMMANDS, help="only pairs with this command")
     options, console = parser.parse_args(given), Console()
     table = Table("first", "second", "promise", "ended with", "violations")
     with ExitStack() as stack:
@@ -201,6 +202,8 @@ def main(given: Sequence[str] | None = None) -> int:
         (directory / RULES_FILE).write_text(RULES)
         pairs = Pairs(Random(options.seed), directory, servers, leg, options.rows)
         for pair in combinations_with_replacement(options.only, 2):
+            if options.one is not None and options.one not in pair:
+                continue
             before = len(pairs.violations)
             codes = pairs.run(pair)
             wrong = len(pairs.violations) - before

@@ -1,6 +1,6 @@
-"""A replica set of three whose members can be separated from each other, each in a network of its own.
+"""A replica set of three whose members can be separated from each other, each in a separate network.
 
-Each member runs in a network namespace with a link to one bridge, as if on a machine of its own; a route that
+Each member runs in a network namespace with a link to one bridge, as if on a separate machine; a route that
 leads nowhere separates two of them, and clients still reach both. Root and ``ip`` are needed.
 """
 
