@@ -152,6 +152,11 @@ class Tables(Identity):
         ended = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = %s"
         self._admin.execute(ended, [USER])
 
+    def is_read(self) -> bool:
+        """Whether the user reads the runs."""
+        found = "SELECT FROM pg_stat_activity WHERE usename = %s AND query LIKE '%%scheduler.runs%%'"
+        return bool(self._admin.execute(found, [USER]).rowcount)
+
     @override
     def refused_logins(self) -> int:
         return self.server.log.read_text().count("password authentication failed")
@@ -169,14 +174,14 @@ class Documents(Identity):
     refused = "rejects the login; check user, password"
 
     def __init__(self, server: MongoServer, certificates: Certificates) -> None:
-        self.server, made = server, certificates.of_server("set")
+        self.server, made = server, certificates.of_server("member")
         self._tls = (
             *("--tlsMode", "preferTLS", "--tlsAllowConnectionsWithoutCertificates"),
             *(
                 "--tlsCAFile",
                 certificates.authority,
                 "--tlsCertificateKeyFile",
-                certificates.of_server("set"),
+                made,
             ),
         )
         self.restart()

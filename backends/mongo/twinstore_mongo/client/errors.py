@@ -228,8 +228,8 @@ rejected_login: Final = Meaning(
 no_permission: Final = Meaning(
     ConfigurationError,
     "The user of the connection string has no permission for {subject} on {server}; log in with a user that "
-    "has readWrite (and dbAdmin for migrations) on the database. If the user was dropped and created again, "
-    "restart this process: its open connections are no longer logged in.",
+    "has readWrite on the database (for the source of a copy: read; for migrations: also dbAdmin). If the "
+    "user was dropped and created again, restart this process: its open connections are no longer logged in.",
 )
 # A standalone server met a transaction.
 no_transactions: Final = Meaning(ConfigurationError, f"{{server}} has no transactions. {STANDALONE_REMEDY}")
