@@ -152,10 +152,12 @@ class Tables(Identity):
         ended = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = %s"
         self._admin.execute(ended, [USER])
 
-    def is_read(self) -> bool:
-        """Whether the user reads the runs."""
-        found = "SELECT FROM pg_stat_activity WHERE usename = %s AND query LIKE '%%scheduler.runs%%'"
-        return bool(self._admin.execute(found, [USER]).rowcount)
+    @contextmanager
+    def reads_held(self) -> Iterator[Callable[[], bool]]:
+        """Hold whoever reads the runs until the end of the block; yield what says that somebody waits."""
+        with psycopg.connect(self.server.superuser_url(database="twinstore")) as holder:
+            holder.execute("LOCK TABLE scheduler.runs IN ACCESS EXCLUSIVE MODE")
+            yield lambda: bool(self._admin.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount)
 
     @override
     def refused_logins(self) -> int:

@@ -105,10 +105,11 @@ def test_a_verification_that_loses_its_rights_gives_no_verdict(
 ) -> None:
     if len(tables.stored()) < ROWS:
         assert run(start(config, tmp_path, "copy"))[0] == Exit.OK
-    verify = start(config, tmp_path, "verify")
-    assert eventually(tables.is_read, START_SECONDS)
     lost: Identity = documents if side == "source" else tables
-    lost.take_all()
+    with tables.reads_held() as is_waited_for:
+        verify = start(config, tmp_path, "verify")
+        assert eventually(is_waited_for, START_SECONDS)
+        lost.take_all()
     code, said = run(verify)
     lost.give_back()
     assert code in REFUSED
