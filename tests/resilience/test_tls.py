@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -16,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pymongo.uri_parser import parse_uri
 
 import twinstore
+from tests.support.certificates import HOST, OPENSSL, WITHOUT_OPENSSL, Certificates
 from twinstore import ConfigurationError
 from twinstore.errors import TwinstoreError
 
@@ -25,46 +24,8 @@ if TYPE_CHECKING:
 
     from tests.support.databases import MongoDatabase, PostgresDatabase
 
-HOST: Final = "127.0.0.1"
 # What libpq sends first, and what a server answers that speaks TLS.
 SSL_REQUEST: Final = bytes.fromhex("0000000804d2162f")
-KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-
-
-def openssl() -> str | None:
-    """Return the program that makes certificates, where there is one."""
-    return shutil.which("openssl")
-
-
-class Certificates:
-    """An authority, another one, and certificates of servers."""
-
-    def __init__(self, directory: Path) -> None:
-        """Make the authorities."""
-        self.directory = directory
-        self.authority, self.other = self._authority("ours"), self._authority("other")
-
-    def of_server(self, name: str, *, address: str = f"IP:{HOST}", days: int = 2) -> Path:
-        """Return certificate and key of a server in one file, signed by the first authority."""
-        key, request, extension, signed, whole = (
-            self.directory / f"{name}.{suffix}" for suffix in ("key", "csr", "ext", "crt", "pem")
-        )
-        extension.write_text(f"subjectAltName={address}\n")
-        self._run("req", *KEY, "-keyout", key, "-out", request, "-subj", f"/CN={name}")
-        self._run(
-            *("x509", "-req", "-in", request, "-out", signed, "-days", str(days), "-extfile", extension),
-            *("-CA", self.authority, "-CAkey", self.authority.with_suffix(".key")),
-        )
-        whole.write_bytes(signed.read_bytes() + key.read_bytes())
-        return whole
-
-    def _authority(self, name: str) -> Path:
-        found, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
-        self._run("req", "-x509", *KEY, "-keyout", key, "-out", found, "-subj", f"/CN={name}", "-days", "2")
-        return found
-
-    def _run(self, *arguments: object) -> None:
-        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)  # noqa: S607
 
 
 @contextmanager
@@ -132,7 +93,7 @@ def carry(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_RDWR)
 
 
-pytestmark = pytest.mark.skipif(openssl() is None, reason="nothing here makes certificates")
+pytestmark = pytest.mark.skipif(OPENSSL is None, reason=WITHOUT_OPENSSL)
 Section = dict[str, object]
 # A certificate, the trusted authority, and the words that say what is wrong on either store.
 BAD: Final[dict[str, tuple[Callable[[Certificates], Path], bool, str, str]]] = {

@@ -50,6 +50,13 @@ UNREACHABLE_TEXTS: Final = (
     "Name or service not known",
     "connection closed",
 )
+# What the client keeps of a refused login. Until its next check of the server, which may be 10 s later, calls
+# end without a new attempt.
+LOGIN_TEXTS: Final = ("AuthenticationFailed", "UserNotFound", "MechanismUnavailable")
+CLOSED_HINT: Final = (
+    " It closes connections at once: it may require tls=true, or refuse the client certificate "
+    "(tlsCertificateKeyFile is missing, expired, or of an authority that it does not trust)."
+)
 # The first match decides: each failed check of a certificate says the last one too.
 TLS_PROBLEMS: Final = {
     "Hostname mismatch": (
@@ -207,15 +214,22 @@ bad_settings: Final = Meaning(
     "The options for {server} are not acceptable to the client or the server; check the options in the "
     "connection string.",
 )
+bad_certificate: Final = Meaning(
+    ConfigurationError,
+    "tlsCertificateKeyFile of the MongoDB connection string must be a file with a certificate and its "
+    "private key; if the key is encrypted, tlsCertificateKeyFilePassword must be right.",
+)
 rejected_login: Final = Meaning(
     ConfigurationError,
-    "{server} rejects the login; check user, password and authSource in the connection string.",
+    "{server} rejects the login; check user, password, authSource and authMechanism in the connection "
+    "string, and for MONGODB-X509 that $external has a user with the subject of tlsCertificateKeyFile.",
 )
 # The user may not do this, or the client did not log in.
 no_permission: Final = Meaning(
     ConfigurationError,
     "The user of the connection string has no permission for {subject} on {server}; log in with a user that "
-    "has readWrite (and dbAdmin for migrations) on the database.",
+    "has readWrite on the database (for the source of a copy: read; for migrations: also dbAdmin). If the "
+    "user was dropped and created again, restart this process: its open connections are no longer logged in.",
 )
 # A standalone server met a transaction.
 no_transactions: Final = Meaning(ConfigurationError, f"{{server}} has no transactions. {STANDALONE_REMEDY}")
@@ -248,10 +262,13 @@ def unreachable(error: Exception, where: Where) -> TwinstoreError:
     """No suitable server was found, so nothing was sent."""
     if (problem := untrusted(str(error))) is not None:
         return ConfigurationError(f"{where.server} cannot be used: {problem}", **where.location)
+    if any(words in str(error) for words in LOGIN_TEXTS):
+        return rejected_login(error, where)
     within = f" within {where.timeout_ms} ms" if where.timeout_ms else ""
+    hint = CLOSED_HINT if "connection closed" in str(error) else ""
     return TimeoutExceededError(
         f"No usable server of {where.server} answered{within}; check that it runs and has a primary, and "
-        "that host, port and replicaSet in the connection string are right.",
+        f"that host, port and replicaSet in the connection string are right.{hint}",
         outcome=Outcome.NOT_APPLIED,
         **where.location,
     )
@@ -265,6 +282,11 @@ def untrusted(text: str) -> str | None:
     if any(words in text for words in UNREACHABLE_TEXTS):
         return None
     return next((problem for words, problem in TLS_PROBLEMS.items() if words in text), None)
+
+
+def bad_options(error: Exception, where: Where) -> TwinstoreError:
+    """The client refuses an option, or the files that it names."""
+    return (bad_certificate if "Private key" in str(error) else bad_settings)(error, where)
 
 
 def duplicate(error: Exception, where: Where) -> TwinstoreError:
@@ -363,6 +385,7 @@ CODES: Final[dict[int, Translation]] = {
     2: bad_hint,  # BadValue
     6: unavailable,  # HostUnreachable
     7: unavailable,  # HostNotFound
+    11: rejected_login,  # UserNotFound: of a client certificate
     13: no_permission,  # Unauthorized
     18: rejected_login,  # AuthenticationFailed
     20: no_transactions,  # IllegalOperation: transaction numbers need a replica set
@@ -390,6 +413,7 @@ CODES: Final[dict[int, Translation]] = {
     257: too_much,  # TransactionTooLarge
     262: timed_out,  # ExceededTimeLimit
     290: concurrency,  # TransactionExceededLifetimeLimitSeconds
+    334: rejected_login,  # MechanismUnavailable
     388: too_much,  # TransactionTooLargeForCache
     8000: rejected_login,  # AtlasError
     9001: unavailable,  # SocketException
@@ -440,7 +464,7 @@ MAPPING: Final[dict[type[BaseException], Translation]] = {
     errors.NotPrimaryError: not_primary,
     errors.ServerSelectionTimeoutError: unreachable,
     errors.WaitQueueTimeoutError: pool_exhausted,
-    errors.ConfigurationError: bad_settings,
+    errors.ConfigurationError: bad_options,
     errors.InvalidURI: bad_uri,
     errors.InvalidName: bad_settings,
     errors.CollectionInvalid: refused_command,

@@ -404,9 +404,13 @@ def _entity(subject: Subject) -> str | None:
 CONNECT_REMEDIES: Final = {
     "password authentication failed": "Correct the password in the connection string.",
     "no password supplied": "Add the password to the connection string.",
+    "certificate authentication failed": (
+        "Give a client certificate as sslcert whose common name is the user, or map it in pg_ident.conf."
+    ),
     "authentication failed": "Correct the user and password in the connection string.",
     "no pg_hba.conf entry": "Allow this host, user and database in pg_hba.conf.",
     "is not permitted to log in": "Give the role the right to log in: ALTER ROLE ... LOGIN.",
+    'permission denied for database "': "Let the role connect: GRANT CONNECT ON DATABASE ... TO ....",
     'role "': "Create the role, or correct the user in the connection string.",
     'database "': "Create the database, or correct its name in the connection string.",
     "invalid connection option": "Correct the connection string.",
@@ -422,6 +426,14 @@ CONNECT_REMEDIES: Final = {
     "private key file": "Correct sslkey in the connection string.",
     "server does not support SSL": "Switch TLS on at the server, or correct sslmode.",
     "requires a valid client certificate": "Give sslcert and sslkey in the connection string.",
+    "alert certificate expired": "Renew the client certificate that sslcert names.",
+    "alert unknown ca": (
+        "Give a client certificate as sslcert that an authority of the server (its ssl_ca_file) has signed."
+    ),
+    "authentication method requirement": "Correct require_auth in the connection string, or pg_hba.conf.",
+    "channel binding": (
+        "Correct channel_binding in the connection string; it needs TLS (sslmode) and scram-sha-256."
+    ),
 }
 # What an administrator has set for one role or one database.
 LIMITED: Final = re.compile(r'too many connections for (?P<what>role|database) "(?P<name>.*)"')

@@ -74,6 +74,7 @@ CODES: Final = {
     "28P01": "password authentication failed",
     "28000": "authentication failed",
     "3D000": 'database "',
+    "42501": 'permission denied for database "',
     "42704": "unrecognized configuration parameter",
 }
 NO_SLOT: Final = "53300"
