@@ -19,6 +19,7 @@ from twinstore_backfill.cli.invocation import CommonOptions
 from twinstore_backfill.cli.streams import OutputError, discard, emit_json, is_stdout_closed, stdout_error
 from twinstore_backfill.outcome import Exit, effect_document, effects_of, exit_code, finish
 from twinstore_backfill.process import process, stopping
+from twinstore_backfill.process.files import REFUSED, FileError, write_failure
 from twinstore_backfill.process.memory import limit_cached_memory
 from twinstore_backfill.process.messages import (
     LogFormat,
@@ -92,6 +93,9 @@ def _main(given: list[str]) -> int:
         ):
             discard()
             return failure_reporter.known(stdout_error(error))
+        # Of a command without a directory of its files: a temporary file.
+        if isinstance(error, OSError) and error.errno in REFUSED:
+            return failure_reporter.known(FileError(write_failure(None, error)))
         # Help, or a script for a shell, that is not read to its end; rich ends the process then.
         unread = isinstance(error, SystemExit) and not common_options.complete
         if not unread and not (isinstance(error, BrokenPipeError) and is_stdout_closed()):
