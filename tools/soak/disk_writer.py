@@ -1,16 +1,15 @@
 """A writer of the filesystem driver, that goes on after a refusal: ``disk_writer ROOT NAME``.
 
-A line on stdout is JSON: a list for a confirmed write, an object for a refused one.
+A line on stdout is JSON: a confirmed write, or ``refused`` with mark, outcome and message.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
-from tests.drivers.filesystem.writer import RUNS, write
+from tests.drivers.filesystem.writer import RUNS, tell, write
 from twinstore.errors import ConfigurationError, UnavailableError
 from twinstore.storage.open import open_module
 from twinstore.testing.taskrunner.builders import make_pack_run
@@ -34,8 +33,7 @@ def main(root: str, name: str) -> None:
                 write(storage, chosen.choice(RUNS), name, number, chosen)
             except (UnavailableError, ConfigurationError) as error:
                 outcome = error.outcome if isinstance(error, UnavailableError) else None
-                told = {"mark": f"{name}-{number}", "outcome": outcome, "text": error.message}
-                print(json.dumps(told), flush=True)
+                tell("refused", f"{name}-{number}", outcome, error.message)
 
 
 if __name__ == "__main__":

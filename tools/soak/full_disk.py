@@ -33,7 +33,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -48,6 +48,7 @@ from rich.table import Table
 
 from tests.drivers.filesystem.test_killed_writers import assert_stored, assert_whole
 from tests.drivers.filesystem.writer import RUNS
+from tests.support import forked
 from tests.support.copies import open_store
 from tests.support.outages import IN_MEMORY
 from tools.soak.commands import LIMIT_SECONDS, PROGRAM, SOURCE, Soak, empty, legs, planted_in, run_id
@@ -60,7 +61,7 @@ from twinstore_backfill.outcome import Exit
 from twinstore_backfill.stores import has_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tools.soak.commands import Leg
     from twinstore.taskrunner.storage import TaskRunnerStorage
@@ -199,18 +200,19 @@ class FilesOfCommands:
         under = self.temporary if case.temporary else self.out
         given = {"LD_PRELOAD": str(self.library), "FAIL_UNDER": str(under), "FAIL_LOG": str(log)}
         with ExitStack() as stack:
-            stdout: Any = subprocess.DEVNULL
+            stdout = subprocess.DEVNULL
             if case.stdout:
-                stdout = stack.enter_context((self.out / "stdout").open("wb"))
-            done = subprocess.run(
+                stdout = stack.enter_context((self.out / "stdout").open("wb")).fileno()
+            done = forked.run(
                 [PROGRAM, *case.words],
-                env={**os.environ, "TMPDIR": str(self.temporary), **(given if self.library else {}), **(environment or {})},
+                env={
+                    **os.environ,
+                    "TMPDIR": str(self.temporary),
+                    **(given if self.library else {}),
+                    **(environment or {}),
+                },
                 cwd=self.out,
-                stdin=subprocess.DEVNULL,
                 stdout=stdout,
-                stderr=subprocess.PIPE,
-                check=False,
-                text=True,
                 timeout=LIMIT_SECONDS,
             )
         calls = len(log.read_text().splitlines()) if log.exists() else 0
@@ -279,7 +281,12 @@ class FilesOfCommands:
             found.wrong(name, "does not name the directory in one line", done.said)
         for item, content in done.files.items():
             listed = (b"", wanted.files.get(item)) if Path(item).name in LISTS else ()
-            if content == before.get(item) or content in listed or item == "stdout" or says_why(item, content, done.code):
+            if (
+                content == before.get(item)
+                or content in listed
+                or item == "stdout"
+                or says_why(item, content, done.code)
+            ):
                 continue
             found.wrong(name, f"ended with {done.code} and left {item}: {content[-200:]!r}", done.said)
 
@@ -313,7 +320,11 @@ class FilesOfCommands:
                     empty_directory(self.out)
 
     def _failing(self, case: Case, calls: int) -> tuple[str, Ended]:
-        at, rest, why = self.random.randint(1, max(1, calls)), self.random.random() < 0.5, self.random.choice(ERRORS)
+        at, rest, why = (
+            self.random.randint(1, max(1, calls)),
+            self.random.random() < 0.5,
+            self.random.choice(ERRORS),
+        )
         given = {"FAIL_AT": str(at), "FAIL_REST": str(int(rest)), "FAIL_ERRNO": str(why)}
         done = self.run(case, given)
         failed = [
@@ -351,10 +362,10 @@ def put(directory: Path, files: Mapping[str, bytes]) -> None:
 
 def files_of_commands(random: Random, directory: Path, options: argparse.Namespace, found: Found) -> None:
     """Let the files of commands fail."""
-    library = built(directory)
-    disk = can_mount(directory)
+    library, disk = options.library, can_mount(directory)
     found.left_out(library, disk=disk)
     with legs(options.files_rows, directory) as (servers, (leg, _)):
+        preload(library)
         spoil(servers)
         files = FilesOfCommands(random, directory, library, servers, leg, found)
         first = files.cases()["copy from nothing"]
@@ -386,6 +397,20 @@ def built(directory: Path) -> Path | None:
     path = directory / "failing_calls.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, SOURCE_OF_LIBRARY, "-ldl"], check=True)
     return path
+
+
+def preload(library: Path | None) -> None:
+    """Start the process whose forks run the programs, with a library that lets calls fail."""
+    forked.end()
+    before = os.environ.pop("LD_PRELOAD", None)
+    if library is not None:
+        os.environ["LD_PRELOAD"] = str(library)
+    try:
+        forked.run(["-c", ""])
+    finally:
+        os.environ.pop("LD_PRELOAD", None)
+        if before is not None:
+            os.environ["LD_PRELOAD"] = before
 
 
 def can_mount(directory: Path) -> bool:
@@ -471,9 +496,12 @@ class FullTargets:
         def meanwhile() -> None:
             if leg.target == "Mongo":
                 # It has room that it made before; a checkpoint needs more.
-                with suppress(PyMongoError), MongoClient[Any](
-                    self.soak.servers.mongo.url, serverSelectionTimeoutMS=2000, timeoutMS=20_000
-                ) as client:
+                with (
+                    suppress(PyMongoError),
+                    MongoClient[Any](
+                        self.soak.servers.mongo.url, serverSelectionTimeoutMS=2000, timeoutMS=20_000
+                    ) as client,
+                ):
                     client.admin.command("fsync")
             if not until_end:
                 time.sleep(self.random.uniform(1, 6))
@@ -535,74 +563,101 @@ def full_targets(random: Random, directory: Path, options: argparse.Namespace, f
             found.wrong("afterwards", violation)
 
 
-def files_of_driver(random: Random, directory: Path, options: argparse.Namespace, found: Found) -> None:
-    """Let the files of the filesystem driver fail."""
-    library, disk = built(directory), can_mount(directory)
-    root, log = directory / "root", directory / "calls"
+@dataclass(slots=True)
+class FilesOfDriver:
+    """The files of the filesystem driver under a writer.
 
-    def run(name: str, **given: object) -> list[Any]:
-        log.unlink(missing_ok=True)
+    Attributes:
+        case: what happens now.
+    """
+
+    random: Random
+    directory: Path
+    library: Path | None
+    found: Found
+    case: str = ""
+
+    @property
+    def root(self) -> Path:
+        """Where the driver writes."""
+        return self.directory / "root"
+
+    def run(self, name: str, **given: object) -> list[Any]:
+        """Run a writer; return what it reports."""
         words = {name: str(value) for name, value in given.items()}
-        if library:
-            words |= {"LD_PRELOAD": str(library), "FAIL_UNDER": str(root), "FAIL_LOG": str(log)}
-        done = subprocess.run(
-            [sys.executable, "-m", "tools.soak.disk_writer", root, name],
-            env={**os.environ, **words},
-            capture_output=True,
-            check=False,
-            text=True,
-        )
+        if self.library:
+            words |= {"LD_PRELOAD": str(self.library), "FAIL_UNDER": str(self.root)}
+        words_of_writer = ["-m", "tools.soak.disk_writer", str(self.root), name]
+        done = forked.run(words_of_writer, env={**os.environ, **words})
         if done.returncode:
-            found.wrong(case, "a writer ended", done.stderr)
+            self.found.wrong(self.case, "a writer ended", done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def judge(told: list[Any]) -> None:
-        confirmed = [one for one in told if isinstance(one, list)]
-        refused = [one for one in told if isinstance(one, dict)]
-        found.count("driver, confirmed", len(confirmed))
-        for one in refused:
-            found.count(f"driver, refused, {one['outcome']}")
-            if str(root) not in one["text"]:
-                found.wrong(case, "does not name the path", one["text"])
-        with open_module(
-            "taskrunner", "Filesystem", {"Persistence": {"Filesystem": {"Root": str(root)}}}
-        ) as opened:
+    def failing(self, name: str) -> list[Any]:
+        """Run a writer whose calls of the system fail."""
+        at, why = self.random.randint(1, 400), self.random.choice(ERRORS)
+        rest = int(self.random.random() < 0.5)
+        self.case = f"driver, {name}, {errno.errorcode[why]} at {at}{' and later' if rest else ''}"
+        return self.run(name, FAIL_AT=at, FAIL_REST=rest, FAIL_ERRNO=why)
+
+    def full(self, name: str, confirmed: list[Any]) -> list[Any]:
+        """Run a writer on a file system that has a few pages left; judge it there."""
+        before = files_of(self.root)
+        pages = sum(-(-len(content) // PAGE) for content in before.values()) + self.random.randint(0, 100)
+        self.case = f"driver, {name}, {pages} pages"
+        with small_disk(self.root, str(pages * PAGE)):
+            put(self.root, before)
+            told = self.run(name)
+            self.judge([*confirmed, *told])
+            before = files_of(self.root)
+        put(self.root, before)
+        return told
+
+    def judge(self, told: list[Any]) -> None:
+        """Compare the files with what was confirmed and refused."""
+        refused = [one for one in told if one[0] == "refused"]
+        for _, _, outcome, text in refused:
+            self.found.count(f"driver, refused, {outcome}")
+            if str(self.root) not in text:
+                self.found.wrong(self.case, "does not name the path", text)
+        settings = {"Persistence": {"Filesystem": {"Root": str(self.root)}}}
+        with open_module("taskrunner", "Filesystem", settings) as opened:
             storage = cast("TaskRunnerStorage", opened)
             try:
-                assert_whole(root)
-                assert_stored(storage, confirmed)
+                assert_whole(self.root)
+                assert_stored(storage, confirmed_of(told))
                 for one in refused:
-                    if one["outcome"] == Outcome.NOT_APPLIED:
-                        assert not is_stored(storage, one["mark"]), one
+                    assert one[2] != Outcome.NOT_APPLIED or not is_stored(storage, one[1]), one
             except Exception as error:  # noqa: BLE001  # whatever is wrong there
-                found.wrong(case, f"{type(error).__name__}: {error}")
+                self.found.wrong(self.case, f"{type(error).__name__}: {error}")
 
+
+def files_of_driver(random: Random, directory: Path, options: argparse.Namespace, found: Found) -> None:
+    """Let the files of the filesystem driver fail."""
+    library, disk = options.library, can_mount(directory)
+    found.left_out(library, disk=disk)
+    files, told = FilesOfDriver(random, directory, library, found), list[Any]()
+    preload(library)
     for number in range(10 * options.faults):
-        case = f"driver, {number}"
         if not number % 2:
-            shutil.rmtree(root, ignore_errors=True)
-            told = run(f"w{number}")
+            empty_directory(files.root)
+            told = files.run(f"w{number}")
         if library and (number % 3 or not disk):
-            at, why = random.randint(1, 400), random.choice(ERRORS)
-            rest = int(random.random() < 0.5)
-            case = f"driver, {number}, {errno.errorcode[why]} at {at}{' and later' if rest else ''}"
-            told += run(f"f{number}", FAIL_AT=at, FAIL_REST=rest, FAIL_ERRNO=why)
-            judge(told)
-        else:
-            before = files_of(root)
-            pages = sum(-(-len(content) // PAGE) for content in before.values())
-            with small_disk(root, str((pages + random.randint(0, 100)) * PAGE)):
-                put(root, before)
-                told += run(f"f{number}")
-                judge(told)
-                before = files_of(root)
-            shutil.rmtree(root)
-            put(root, before)
-        told += run(f"a{number}")
-        judge(told)
-        if any(isinstance(one, dict) and one["mark"].startswith(f"a{number}-") for one in told):
-            found.wrong(case, "with room a write is refused")
-        told = [one for one in told if isinstance(one, list)]
+            told += files.failing(f"f{number}")
+            files.judge(told)
+        elif disk:
+            told += files.full(f"f{number}", told)
+        again = files.run(f"a{number}")
+        files.judge([*told, *again])
+        found.count("driver, confirmed", len(confirmed_of(again)))
+        if again != confirmed_of(again):
+            found.wrong(files.case, "with room a write is refused")
+        told = confirmed_of([*told, *again])
+
+
+def confirmed_of(told: list[Any]) -> list[Any]:
+    """Return what a writer had confirmed."""
+    return [one for one in told if one[0] != "refused"]
 
 
 def is_stored(storage: TaskRunnerStorage, mark: str) -> bool:
@@ -629,17 +684,26 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", type=lambda text: tuple(text.split(",")), default=tuple(PARTS))
     parser.add_argument("--cases", type=lambda text: tuple(text.split(",")), default=())
     options, found = parser.parse_args(given), Found()
-    for name in options.only:
-        with TemporaryDirectory(prefix="twinstore-soak-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as made:
-            directory = Path(made)
-            directory.chmod(0o711)
-            PARTS[name](Random(f"{options.seed}/{name}"), directory, options, found)
+    with TemporaryDirectory(prefix="twinstore-soak-") as made:
+        options.library = built(Path(made))
+        _run(options, found)
+    forked.end()
     table = Table("", "ended with", title=f"Full disks, seed {options.seed}")
     for name, codes in found.codes.items():
         table.add_row(name, str(dict(codes)))
     found.console.print(table)
     found.console.print(f"{len(found.violations)} violations")
     return int(bool(found.violations))
+
+
+def _run(options: argparse.Namespace, found: Found) -> None:
+    for name in options.only:
+        with TemporaryDirectory(
+            prefix="twinstore-soak-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None
+        ) as made:
+            directory = Path(made)
+            directory.chmod(0o711)
+            PARTS[name](Random(f"{options.seed}/{name}"), directory, options, found)
 
 
 if __name__ == "__main__":

@@ -382,7 +382,7 @@ def _write(files: Mapping[Path, str]) -> None:
                 with suppress(OSError):
                     other.unlink()
             raise ConfigurationError(
-                f"{path.absolute()} cannot be made: {error.strerror}. Nothing was written; make room, or run the "
-                "command in another directory."
+                f"{path.absolute()} cannot be made: {error.strerror}. Nothing was written; make room, or run "
+                "the command in another directory."
             ) from None
     emit_lines([f"Written: {', '.join(map(str, files))}."])

@@ -93,9 +93,6 @@ def _main(given: list[str]) -> int:
         ):
             discard()
             return failure_reporter.known(stdout_error(error))
-        # Of a command without a directory of its files: a temporary file.
-        if isinstance(error, OSError) and error.errno in REFUSED:
-            return failure_reporter.known(FileError(write_failure(None, error)))
         # Help, or a script for a shell, that is not read to its end; rich ends the process then.
         unread = isinstance(error, SystemExit) and not common_options.complete
         if not unread and not (isinstance(error, BrokenPipeError) and is_stdout_closed()):
@@ -146,6 +143,9 @@ class FailureReporter:
         """Show what was not meant to happen, and a mistake in the use of a command."""
         if isinstance(error, typer.TyperException):
             return self._usage(error)
+        # Of a command that has no directory for its files: a temporary one.
+        if isinstance(error, OSError) and error.errno in REFUSED:
+            return self.known(FileError(write_failure(None, error)))
         hint = "" if self._debug else " Run it again with --debug to see where."
         first = (str(error).splitlines() or [""])[0].rstrip(".?! ")
         self._show(f"unexpected {type(error).__name__}: {first}.{hint}", "unexpected", Exit.FAILED)

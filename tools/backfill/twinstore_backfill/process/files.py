@@ -53,8 +53,8 @@ def write_failure(path: Path | None, error: OSError) -> str:
     if isinstance(error.filename, str):
         where = error.filename
     return (
-        f"Nothing more can be written to {where}: {error.strerror}. Make room there or name another place, and "
-        "run the same command again."
+        f"Nothing more can be written to {where}: {error.strerror}. Make room there or name another place, "
+        "and run the same command again."
     )
 
 
