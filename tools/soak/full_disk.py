@@ -466,7 +466,7 @@ class FullTargets:
             "verify": ("verify", *out),
             "repair": ("repair", "--in", self.soak.directory / "verify", "--delete-extra", "--execute", *out),
         }
-        commands = [] if name == "migrate" else [leg.command(words[name][0], *words[name][1:])]
+        commands = [] if name == "migrate" else [leg.command(str(words[name][0]), *words[name][1:])]
         if name == "migrate":
             given = "--module", "scheduler", "--backend", leg.target
             commands = [[PROGRAM, "--config", str(leg.config), "migrate", "run", *given]]
@@ -490,7 +490,8 @@ class FullTargets:
             self._await_ranges(leg, self.random.randint(0, self.soak.rows // RANGE_SIZE // 2))
         else:
             time.sleep(moment)
-        until_end = self.random.random() < 0.5
+        # A coordinator waits for workers for as long as it takes.
+        until_end = name != "work" and self.random.random() < 0.5
         case = f"{name} to {leg.target}, full {'until the end' if until_end else 'for some seconds'}"
 
         def meanwhile() -> None:
@@ -513,6 +514,7 @@ class FullTargets:
         servers = self.soak.servers
         server = servers.mongo if leg.target == "Mongo" else servers.postgres
         filled(server.home, server.resume, meanwhile)
+        workers = [subprocess.Popen(leg.command("work", "--execute")) for _ in range(2 * (name == "work"))]
         for number, process in enumerate(running):
             code = process.wait(LIMIT_SECONDS)
             said = self._log(name, number).read_text()
@@ -521,7 +523,10 @@ class FullTargets:
             plain = "Traceback" not in said and "unexpected" not in said and len(errors) == (code == 4)
             if code not in {wanted, Exit.FAILED} or not plain:
                 self.found.wrong(case, f"ended with {code}", said)
-        self._ends(leg, name, self._started(leg, name), wanted)
+        for process in workers:
+            process.wait(LIMIT_SECONDS)
+        # The job is the same for any engine; workers that begin before there is work to join end at once.
+        self._ends(leg, name, self._started(leg, "copy" if name == "work" else name), wanted)
 
     def _ends(
         self, leg: Leg, name: str, running: list[subprocess.Popen[bytes]], wanted: int = Exit.OK
