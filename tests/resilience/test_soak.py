@@ -59,3 +59,9 @@ def test_killed_commands_lose_nothing_and_find_what_differs() -> None:
     command = [sys.executable, "-m", "tools.soak.commands", "--kills", "60", "--rows", "4000"]
     done = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_full_disks_lose_nothing_and_leave_no_false_report() -> None:
+    command = [sys.executable, "-m", "tools.soak.full_disk", "--faults", "5", "--rows", "2000"]
+    done = subprocess.run(command, check=False, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stdout

@@ -37,9 +37,9 @@ COPY: Final = (
 )
 
 
-@pytest.fixture(scope="module")
-def pooler(postgres_server: PostgresServer) -> Iterator[Pooler]:
-    with pooler_before(postgres_server.url) as pooler:
+@pytest.fixture(scope="module", params=["transaction", pytest.param("session", marks=pytest.mark.long)])
+def pooler(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[Pooler]:
+    with pooler_before(postgres_server.url, pool_mode=request.param) as pooler:
         yield pooler
 
 

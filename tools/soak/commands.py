@@ -119,17 +119,17 @@ class Soak:
             target.storage.initializer.ensure_migrations()
             target.bulk.ledger_initializer.ensure_migrations()
             self._copy(leg, target)
-            self._judge(leg, source, target)
-            self._verify(leg, planted_in(leg, self.servers, target.storage, self.random, self.rows))
+            self.judge(leg, source, target)
+            self.verify(leg, planted_in(leg, self.servers, target.storage, self.random, self.rows))
             words = "--in", self._out("verify"), "--delete-extra", "--execute"
             self._struck(leg, "repair", Exit.OK, *words)
-            self._verify(leg, set())
-            self._judge(leg, source, target)
+            self.verify(leg, set())
+            self.judge(leg, source, target)
 
     def _out(self, name: str) -> Path:
         return self.directory / name
 
-    def _start(self, leg: Leg, name: str, *words: object) -> subprocess.Popen[bytes]:
+    def start(self, leg: Leg, name: str, *words: object) -> subprocess.Popen[bytes]:
         with (self.directory / "log").open("ab") as log:
             return subprocess.Popen(leg.command(name, "--progress", "none", *words), stdout=log, stderr=log)
 
@@ -143,7 +143,7 @@ class Soak:
         """Copy with a coordinator and workers, which are killed after progress and started again."""
         words = "--execute", "--out", self._out("copy"), "--range-size", RANGE_SIZE, "--engine", "workers://"
         commands = {"copy": words, **{f"work {number}": ("--execute",) for number in range(WORKERS)}}
-        running = {name: self._start(leg, name.split()[0], *commands[name]) for name in commands}
+        running = {name: self.start(leg, name.split()[0], *commands[name]) for name in commands}
         blows, seen, deadline = min(KILLS["copy"], self.left), 0, time.monotonic() + LIMIT_SECONDS
         while running["copy"].poll() is None and time.monotonic() < deadline:
             jobs = list(target.ledger.jobs())
@@ -153,7 +153,7 @@ class Soak:
                 chosen = self.random.choice(workers) if workers else "copy"
                 name = "copy" if self.random.random() < COORDINATOR else chosen
                 self._kill(name.split()[0], running[name])
-                running[name] = self._start(leg, name.split()[0], *commands[name])
+                running[name] = self.start(leg, name.split()[0], *commands[name])
                 blows, seen = blows - 1, live
             time.sleep(POLL_SECONDS)
         for name, process in running.items():
@@ -181,7 +181,7 @@ class Soak:
         """
         blows, more = min(KILLS[name], self.left), tuple[str, ...]()
         while True:
-            began, process = time.monotonic(), self._start(leg, name, *words, *more)
+            began, process = time.monotonic(), self.start(leg, name, *words, *more)
             if blows and name in self._seconds:
                 blows -= 1
                 try:
@@ -198,7 +198,7 @@ class Soak:
             if not blows:
                 return
 
-    def _verify(self, leg: Leg, planted: set[Finding]) -> None:
+    def verify(self, leg: Leg, planted: set[Finding]) -> None:
         out = self._out("verify")
         shutil.rmtree(out, ignore_errors=True)
         self._struck(leg, "verify", Exit.DIFFERENT if planted else Exit.OK, "--out", out, go_on=("--resume",))
@@ -212,7 +212,7 @@ class Soak:
         if found != planted:
             self.violations.append(f"{leg.target}: {len(found ^ planted)} rows are reported wrongly")
 
-    def _judge(self, leg: Leg, source: Store[SchedulerStorage], target: Store[SchedulerStorage]) -> None:
+    def judge(self, leg: Leg, source: Store[SchedulerStorage], target: Store[SchedulerStorage]) -> None:
         (job,) = target.ledger.jobs()
         read: Counter[str] = Counter()
         for item in target.ledger.ranges(job.id):

@@ -62,9 +62,9 @@ ATTEMPTS: Final = 100
 
 
 @contextmanager
-def small_disk(path: Path) -> Iterator[bool]:
+def small_disk(path: Path, size: str = ROOM) -> Iterator[bool]:
     """Mount a file system in memory for the length of the block; answer whether that was possible."""
-    done = _mount("-t", "tmpfs", "-o", f"size={ROOM},mode=0711", "tmpfs", str(path))
+    done = _mount("-t", "tmpfs", "-o", f"size={size},mode=0711", "tmpfs", str(path))
     try:
         yield done
     finally:

@@ -198,7 +198,7 @@ def _postgres(
 
     kinds |= _through(proxy, faults) | _of_process(find, faults)
     if disk:
-        kinds["full disk"] = partial(_filled, directory, server.resume)
+        kinds["full disk"] = partial(filled, directory, server.resume)
     settings = postgres_config(server.app_url(), server.owner_url())
     # All of them, those that a killed process has left too.
     watch = postgres_watch(server.superuser_url(database=NAME))
@@ -219,7 +219,7 @@ def _mongo(
     kinds: dict[str, Outage] = {"killed": killed} if Fault.KILL in faults else {}
     kinds |= _through(proxy, faults) | _of_process(partial(find_home, server.home), faults)
     if disk:
-        kinds["full disk"] = partial(_filled, directory, server.resume)
+        kinds["full disk"] = partial(filled, directory, server.resume)
     settings = _limited(mongo_config(server.url, DATABASE), pool, proxy)
     kinds = _ending_transactions(kinds, [(HOST, server.port)])
     return Server(settings, kinds, mongo_watch(server.url), _skipped_faults(faults, disk=disk))
@@ -300,7 +300,8 @@ def _of_process(find: Callable[[], int | None], faults: frozenset[Fault]) -> dic
     return {"stalled server": partial(stall_process, find)} if Fault.STALL in faults else {}
 
 
-def _filled(directory: Path, resume: Callable[[], object], meanwhile: Callable[[], object]) -> None:
+def filled(directory: Path, resume: Callable[[], object], meanwhile: Callable[[], object]) -> None:
+    """Fill the disk of a server for a while, and let the server serve again."""
     fill(directory, meanwhile)
     # Without room a server may end itself; one that lives is left alone, and one that is dying lives yet.
     for _ in range(ATTEMPTS):

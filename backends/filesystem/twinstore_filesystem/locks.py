@@ -80,7 +80,9 @@ class RunLocks(Renewable):
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_UN)
             finally:
-                os.close(file)
+                # Nothing is written there; an error would hide that of the write, and keep the other locks.
+                with suppress(OSError):
+                    os.close(file)
         self._threads.release(unit)
 
     def _locked(self, lock: Place, end: float) -> int:

@@ -220,7 +220,8 @@ class Tree:
                     if is_new:
                         os.fsync(folder)
             finally:
-                os.close(file)
+                with translated(path, Outcome.UNKNOWN):
+                    os.close(file)
 
     def _opened(self, place: Place, folder: int) -> int | None:
         path = self.root / place.path

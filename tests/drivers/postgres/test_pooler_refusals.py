@@ -167,10 +167,40 @@ def test_options_that_are_dropped_in_silence_name_the_setting(
             write_run(storage)
 
 
+def unit(storage: SchedulerStorage) -> object:
+    with storage.transaction("shared") as session:
+        return session.runs.get("shared", "none")
+
+
 def write_run(storage: SchedulerStorage) -> object:
     tenant = "dropped"
     storage.runs.create(make_run(tenant, f"{tenant}-{uuid4()}"))
     return storage.runs.list(tenant)
+
+
+@pytest.mark.parametrize("ignored", ["", "options"])
+@pytest.mark.parametrize("mode", ["transaction", "session", "statement"])
+def test_a_pooler_without_the_setting_is_refused_before_a_service_is_ready(
+    postgres_server: PostgresServer, module_postgres_database: PostgresDatabase, mode: str, ignored: str
+) -> None:
+    with (
+        pooler_before(postgres_server.url, pool_mode=mode, ignore_startup_parameters=ignored) as pooler,
+        twinstore.add_scheduler_postgres_storage(unprepared(pooler, module_postgres_database)) as storage,
+        pytest.raises(ConfigurationError, match=SETTING),
+    ):
+        storage.check_ready()
+
+
+def test_a_pooler_that_shares_connections_between_statements_is_refused(
+    postgres_server: PostgresServer, module_postgres_database: PostgresDatabase
+) -> None:
+    with (
+        pooler_before(postgres_server.url, pool_mode="statement") as pooler,
+        twinstore.add_scheduler_postgres_storage(pooler.config(module_postgres_database)) as storage,
+    ):
+        for use in (storage.check_ready, lambda: unit(storage)):
+            with pytest.raises(ConfigurationError, match="pool_mode"):
+                use()
 
 
 @pytest.mark.parametrize("error", [DuplicatePreparedStatement, InvalidSqlStatementName])

@@ -216,6 +216,8 @@ STATE_REMEDIES: Final[dict[str, str]] = {
 
 # What a pooler says, under the one code that it has, to a call for which it had no connection of the server.
 POOLER: Final = "08P01"
+# Of one that gives each statement to any connection of the server, so that no unit of work can exist.
+STATEMENT_MODE: Final = "statement pooling mode"
 NOT_STARTED: Final = ("query_wait_timeout", "server login has been failing", "cannot connect to server")
 
 # The server answered, so the transaction is rolled back. A server that is shut down (57P01) may have
@@ -226,6 +228,8 @@ NOT_APPLIED_STATES: Final = frozenset({"25", "53", "54", "58", "XX", "57014", "5
 def kind_of(error: BaseException) -> Kind | None:
     """Return the class an exception becomes, ``None`` when it is not of psycopg."""
     state = getattr(error, "sqlstate", None)
+    if _is_statement_mode(error):
+        return ConfigurationError
     if isinstance(state, str):
         known = STATES.get(state) or STATES.get(state[:2])
         if known is not None:
@@ -297,6 +301,8 @@ def translate(
 def _remedy(error: BaseException, kind: Kind) -> str:
     if isinstance(error, NoAnswer):
         return "Check that the server runs and can be reached."
+    if _is_statement_mode(error):
+        return "Set pool_mode of the pooler to transaction or session."
     return STATE_REMEDIES.get(getattr(error, "sqlstate", None) or "", REMEDIES.get(kind, ""))
 
 
@@ -366,6 +372,10 @@ def _describe(error: BaseException) -> str:
     if state == POOLER:
         rule = f", {_primary_text(error)}"  # of the protocol, which knows no values of rows
     return f"PostgreSQL answered {name} ({state}{rule})."
+
+
+def _is_statement_mode(error: BaseException) -> bool:
+    return getattr(error, "sqlstate", None) == POOLER and STATEMENT_MODE in _primary_text(error)
 
 
 def _primary_text(error: BaseException) -> str:

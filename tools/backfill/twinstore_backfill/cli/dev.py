@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from twinstore.errors import ConfigurationError, MigrationError, ValidationError
 from twinstore_backfill.cli.invocation import CommandGroup, common
 from twinstore_backfill.cli.options import Backend
+from twinstore_backfill.process.files import wrap_write_errors, write_atomic
 from twinstore_backfill.process.messages import warn
 
 if TYPE_CHECKING:
@@ -58,9 +60,13 @@ def first_module(
     if what != "module":
         raise ValidationError(f"twinstore dev new begins a module, not {what!r}.")
     files = new_module(name, entity, out, data_only=data_only)
-    for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    try:
+        for path, text in files.items():
+            _write(path, text)
+    except BaseException:
+        # It was absent before, and a part of it would refuse the next attempt.
+        rmtree(out / name, ignore_errors=True)
+        raise
     typer.echo(f"Wrote {len(files)} files in {out / name}. Change the models, then run:")
     typer.echo(NEXT.format(path=out / name, name=name, aio="" if data_only else AIO.format(name=name)))
 
@@ -118,7 +124,7 @@ def schema(
         typer.echo(f"{path} is not current. Run: twinstore dev schema {module}")
         raise typer.Exit(1)
     else:
-        path.write_text(text, encoding="utf-8")
+        _write(path, text)
         typer.echo(f"Wrote {path}.")
 
 
@@ -303,10 +309,21 @@ def migrations_folder(spec: ModuleSpec[object], store: str) -> Path:
 def written(spec: ModuleSpec[object], draft: MigrationDraft, words: str) -> Path:
     """Write a migration under the number after the last one and return its path."""
     folder = migrations_folder(spec, draft.folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with wrap_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     numbers = [int(match[1]) for file in folder.iterdir() if (match := NUMBER.fullmatch(file.name))]
     # Released files keep their numbers, so the next one goes behind all of them.
     number = max((number for number in numbers if number < RELEASES), default=0) + 1
     path = folder / f"{number:03}_{words}{draft.suffix}"
-    path.write_text(draft.text or "", encoding="utf-8")
+    _write(path, draft.text or "")
     return path
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file as a whole: half of a migration would be applied as if it were all of it.
+
+    Raises:
+        FileError: the system refuses.
+    """
+    with wrap_write_errors(path):
+        write_atomic(path, text.encode())

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -379,6 +379,10 @@ def _write(files: Mapping[Path, str]) -> None:
                 file.write(text.encode())
         except OSError as error:
             for other in made:
-                other.unlink()
-            raise ConfigurationError(f"{path} cannot be made: {error.strerror}.") from None
+                with suppress(OSError):
+                    other.unlink()
+            raise ConfigurationError(
+                f"{path.absolute()} cannot be made: {error.strerror}. Nothing was written; make room, or run "
+                "the command in another directory."
+            ) from None
     emit_lines([f"Written: {', '.join(map(str, files))}."])

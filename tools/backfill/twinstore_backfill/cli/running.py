@@ -19,6 +19,7 @@ from twinstore_backfill.cli.invocation import CommonOptions
 from twinstore_backfill.cli.streams import OutputError, discard, emit_json, is_stdout_closed, stdout_error
 from twinstore_backfill.outcome import Exit, effect_document, effects_of, exit_code, finish
 from twinstore_backfill.process import process, stopping
+from twinstore_backfill.process.files import REFUSED, FileError, write_failure
 from twinstore_backfill.process.memory import limit_cached_memory
 from twinstore_backfill.process.messages import (
     LogFormat,
@@ -142,6 +143,9 @@ class FailureReporter:
         """Show what was not meant to happen, and a mistake in the use of a command."""
         if isinstance(error, typer.TyperException):
             return self._usage(error)
+        # Of a command that has no directory for its files: a temporary one.
+        if isinstance(error, OSError) and error.errno in REFUSED:
+            return self.known(FileError(write_failure(None, error)))
         hint = "" if self._debug else " Run it again with --debug to see where."
         first = (str(error).splitlines() or [""])[0].rstrip(".?! ")
         self._show(f"unexpected {type(error).__name__}: {first}.{hint}", "unexpected", Exit.FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager
 from tempfile import TemporaryFile
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PRIVATE: Final = 0o600
+TEMPORARY: Final = "/tmp"  # noqa: S108  # of the system, for messages
+# What the system says of a place that takes no more.
+REFUSED: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
 
 
 class FileError(TwinstoreError):
@@ -34,10 +38,24 @@ def wrap_write_errors(path: Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileError(
-            f"Nothing more can be written to {path}: {error.strerror}. Make room or name another place with "
-            "--out, and run the same command again."
-        ) from error
+        raise FileError(write_failure(path, error)) from error
+
+
+def write_failure(path: Path | None, error: OSError) -> str:
+    """Return what happened and what to do, where the system refused a write.
+
+    Args:
+        path: where the command writes to, ``None`` if it has no such place.
+        error: of the system. If a write failed, it names no file, and that may be a temporary one.
+    """
+    temporary = f"the directory of temporary files ({os.environ.get('TMPDIR') or TEMPORARY}, see TMPDIR)"
+    where = f"{path} or {temporary}" if path else temporary
+    if isinstance(error.filename, str):
+        where = error.filename
+    return (
+        f"Nothing more can be written to {where}: {error.strerror}. Make room there or name another place, "
+        "and run the same command again."
+    )
 
 
 def json_text(value: object) -> bytes:

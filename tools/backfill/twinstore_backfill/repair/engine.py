@@ -27,6 +27,7 @@ from twinstore_backfill.copy.report import ExtraReport
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.ignored import check_ignored_fields
 from twinstore_backfill.outcome import Exit
+from twinstore_backfill.process.files import REFUSED
 from twinstore_backfill.report.model import Frozen, ParityReport, report_without_ranges
 from twinstore_backfill.report.writing import DIFFERENCES
 from twinstore_backfill.retention import expiry_test, resolve_as_of
@@ -449,6 +450,8 @@ def read_reported_rows(path: Path, entities: Iterable[Entity]) -> Iterator[Repor
             with file.open("rb") as lines:
                 rows.take(lines, str(file))
         except OSError as error:
+            if error.errno in REFUSED:  # what is read cannot be kept in a temporary file
+                raise
             advice = "Name with --in the --out directory of a verification."
             raise ValidationError(f"{file} cannot be read: {error.strerror}. {advice}") from error
         yield rows

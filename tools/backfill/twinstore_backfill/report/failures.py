@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from twinstore.errors import TwinstoreError
 from twinstore.models import json_text
 from twinstore_backfill.outcome import Exit, exit_code
-from twinstore_backfill.process.files import require_writable, write_atomic
+from twinstore_backfill.process.files import require_writable, wrap_write_errors, write_atomic
 from twinstore_backfill.process.secrets import REDACTOR
 from twinstore_backfill.report.texts import xml_text
 
@@ -90,7 +90,8 @@ def report_failures(
     made = [path for path in (out, *out.parents) if not os.path.exists(path)]  # noqa: PTH110  # raises nothing
     try:
         require_writable(out)
-        _remove(out, stale)
+        with wrap_write_errors(out):
+            _remove(out, stale)
         yield
     except BaseException as error:
         failure = Failure.of(error)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Final, assert_never
 
 from twinstore.errors import TwinstoreError
-from twinstore_backfill.process.files import json_text, line_writer, write_atomic
+from twinstore_backfill.process.files import json_text, line_writer, write_atomic, write_failure
 from twinstore_backfill.report.failures import Failure, junit_failure, report_failures
 from twinstore_backfill.report.html import html, html_failure
 from twinstore_backfill.report.junit import junit
@@ -137,6 +137,4 @@ def _written(directory: Path) -> Iterator[None]:
         with suppress(OSError):
             for name in REPORT_FILES:
                 (directory / name).unlink(missing_ok=True)
-        raise ReportError(
-            f"The reports could not be written to {directory}: {error.strerror}. Make room, and verify again."
-        ) from error
+        raise ReportError(write_failure(directory, error)) from error
