@@ -1,9 +1,9 @@
 """Steps of an hour of the clocks of a client and of a server, and a judge of what they did.
 
-python -m tools.soak.clock [--minutes 3] [--seed 7] [--only postgres] [--without copies]
+python -m tools.soak.clock [--minutes 3] [--seed 7] [--only postgres]
 
-Needs ``apt-get install faketime``. The servers, one client and the processes of a copy run under it, so that
-their clocks step while they work; their monotonic clocks do not. Every step is made forward and back.
+The servers, one client and the processes of a copy run behind ``stepped_clock.c``, which needs a C compiler.
+Their clocks step while they work, their monotonic clocks do not. Every step is made forward and back.
 
 On each database two clients, one of which has a clock that steps, hold one lock with a heartbeat, lease and
 submit policy jobs and fire schedules. What must hold after steps of the client and of the server:
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -38,14 +39,15 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 from shlex import quote
+from struct import pack
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from pymongo import MongoClient
 from rich.console import Console
 
 import twinstore
+import twinstore_embedded
 from tests.support.copies import AS_OF, COPIED, contents_of, open_store, write_config
 from tests.support.outages import IN_MEMORY
 from tests.support.servers import mongo_config, postgres_config
@@ -76,16 +78,10 @@ if TYPE_CHECKING:
     from tools.soak.commands import Leg
     from tools.soak.journal import Line
     from twinstore.scheduler.storage import SchedulerStorage
-    from twinstore_embedded import Servers
 
     Lane = Callable[[], None]
 
-# Of Debian's package. A server that serves each client in a process needs no locks; they could wait for
-# themselves where it reads the clock in a signal handler.
-FOLDERS: Final = Path("/usr/lib")
-THREADED, FORKING = "libfaketimeMT.so.1", "libfaketime.so.1"
-MISSING: Final = "There is no libfaketime here, so no clock was stepped: apt-get install faketime"
-
+MISSING: Final = "There is no C compiler (cc) here, so no clock was stepped."
 HOUR: Final = 3600
 TENANT: Final = "clock"
 KEY, KEY_OF_DEAD = "one for all", "of a dead client"
@@ -94,8 +90,6 @@ LEASE_OF_JOBS: Final = timedelta(seconds=2)
 # A holder keeps the lock for so long at most, and a starved machine adds to it.
 HOLDING_SECONDS: Final = 4.0
 SLACK_SECONDS: Final = 1.0
-# Processes read the file of their clock once a second.
-NOTICED_SECONDS: Final = 1.5
 IDLE_SECONDS: Final = 20.0
 JOBS: Final = 200
 SCHEDULES: Final = 5
@@ -112,8 +106,8 @@ REMOVED: Final = {
     0: {"old", "gone"},
     -HOUR: {"gone"},
 }
-ROWS: Final = 600
-RATE: Final = 60
+ROWS: Final = 1000
+RATE: Final = 100
 RANGE_SIZE: Final = 10
 # Of the copy, when its clock steps and steps back.
 STEPS: Final = (2.0, 8.0)
@@ -123,29 +117,26 @@ SAID: Final = 1500
 class Clock:
     """A clock that steps, of all processes that are started with its environment."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, library: Path) -> None:
+        self.environment = {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(path)}
+        self._file = os.open(path, os.O_CREAT | os.O_RDWR, mode=0o644)
         self.seconds = 0
         self.step(0)
 
     def step(self, seconds: int) -> None:
         """Set the difference to the clock of the machine."""
-        new = self.path.with_suffix(".new")
-        new.write_text(f"{seconds:+d}\n")
-        new.replace(self.path)
+        os.pwrite(self._file, pack("=q", seconds), 0)
         self.seconds = seconds
 
-    def environment(self, library: str = THREADED) -> dict[str, str]:
-        """Return what a process needs in addition."""
-        # All processes of a server step at the same instant. For one process that reads the clock often, the
-        # file would be read too often.
-        cached = {"FAKETIME_CACHE_DURATION": "1"} if library == THREADED else {"FAKETIME_NO_CACHE": "1"}
-        return {
-            "LD_PRELOAD": str(next(FOLDERS.glob(f"*/faketime/{library}"))),
-            "FAKETIME_TIMESTAMP_FILE": str(self.path),
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            **cached,
-        }
+
+def compiled(directory: Path) -> Path | None:
+    """Return the library in front of the clock, ``None`` without a compiler."""
+    compiler, library = shutil.which("cc"), directory / "stepped_clock.so"
+    if compiler is None:
+        return None
+    source = Path(__file__).with_name("stepped_clock.c")
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
 
 
 @contextmanager
@@ -154,9 +145,8 @@ def wrapped(directory: Path, clocks: dict[str, Clock]) -> Iterator[None]:
     programs = {"mongod": find_mongod(), **{name: find_postgres() / name for name in POSTGRES_PROGRAMS}}
     directory.mkdir(mode=0o755)
     for name, program in programs.items():
-        of_mongo = name == "mongod"
-        clock, library = (clocks["mongo"], THREADED) if of_mongo else (clocks["postgres"], FORKING)
-        words = [f"{key}={quote(value)}" for key, value in clock.environment(library).items()]
+        clock = clocks["mongo" if name == "mongod" else "postgres"]
+        words = [f"{key}={quote(value)}" for key, value in clock.environment.items()]
         script = directory / name
         script.write_text(f'#!/bin/sh\nexec env {" ".join(words)} {quote(str(program))} "$@"\n')
         script.chmod(0o755)
@@ -281,7 +271,6 @@ class Steps:
 
     random: Random
     directory: Path
-    servers: Servers
     clocks: dict[str, Clock]
     console: Console
     violations: list[str] = field(default_factory=list[str])
@@ -293,7 +282,29 @@ class Steps:
 
     # ------------------------------------------------------------------------------------- a database
 
-    def database(self, name: str, settings: dict[str, Any], number: int) -> None:
+    def on_mongo(self, number: int) -> None:
+        """Step clocks while clients work on MongoDB."""
+        # The monitor of expired documents comes once a minute by default.
+        parameters = {"ttlMonitorSleepSecs": 1}
+        server = twinstore_embedded.start_mongo(
+            self.directory / f"mongo-{number}", parameters=parameters, owned=True
+        )
+        try:
+            self._database("mongo", mongo_config(server.url, "soak"), number)
+        finally:
+            server.stop()
+
+    def on_postgres(self, number: int) -> None:
+        """Step clocks while clients work on PostgreSQL."""
+        server = twinstore_embedded.start_postgres(
+            self.directory / f"postgres-{number}", durable=False, owned=True
+        )
+        try:
+            self._database("postgres", postgres_config(server.app_url(), server.owner_url()), number)
+        finally:
+            server.stop()
+
+    def _database(self, name: str, settings: dict[str, Any], number: int) -> None:
         """Step the clocks of a client and of the server of a database while clients work."""
         before, journal = len(self.violations), self.directory / f"journal-{name}-{number}"
         config = write_config(
@@ -336,7 +347,7 @@ class Steps:
     def _client(self, config: Path, journal: Path, clock: Clock | None) -> Iterator[None]:
         name = "steady" if clock is None else "stepped"
         command = sys.executable, "-m", "tools.soak.clock", "--as", "client", config, journal, name
-        seed, more = str(self.random.random()), {} if clock is None else clock.environment()
+        seed, more = str(self.random.random()), {} if clock is None else clock.environment
         words = [str(word) for word in (*command, seed)]
         process = subprocess.Popen(words, stdin=subprocess.PIPE, env={**os.environ, **more})
         try:
@@ -370,7 +381,6 @@ class Steps:
         forward = seconds > self.clocks[whose].seconds
         notes.add("step", whose=whose, forward=forward)
         self.clocks[whose].step(seconds)
-        time.sleep(NOTICED_SECONDS)
 
     def _is_free(self, storage: SchedulerStorage) -> bool:
         for _ in range(3):
@@ -382,12 +392,11 @@ class Steps:
     def _judge_retention(self, storage: SchedulerStorage, config: Path, case: str, seconds: int) -> None:
         names = {name: f"{case} {name} {self.random.random()}" for name in AGES}
         for name, ago in AGES.items():
-            ended = make_run(
-                TENANT, names[name], state=RunState.COMPLETED, created_at=datetime.now(UTC) - ago
-            )
-            storage.runs.create(ended)
+            ended = datetime.now(UTC) - ago
+            run = storage.runs.create(make_run(TENANT, names[name], created_at=ended))
+            storage.runs.update(run.evolve(state=RunState.CANCELLED, finished_at=ended))
         command = PROGRAM, "--config", str(config), "purge", "--module", "scheduler", "--execute"
-        environment = {**os.environ, **self.clocks["client"].environment()}
+        environment = {**os.environ, **self.clocks["client"].environment}
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
         # The monitor of MongoDB comes every second.
         time.sleep(2)
@@ -434,19 +443,23 @@ class Steps:
 
     # ----------------------------------------------------------------------------------------- a copy
 
-    def copies(self, leg: Leg) -> None:
-        """Copy while each of the clocks steps."""
-        for whose in ("target", "source", "client"):
-            for seconds in self.random.sample((HOUR, -HOUR), 2):
-                self._copy(leg, whose, seconds)
+    def copies(self, number: int) -> None:
+        """Copy in both directions while each of the clocks steps."""
+        directory = self.directory / f"copies-{number}"
+        directory.mkdir(mode=0o711)
+        with legs(ROWS, directory) as (servers, both):
+            for leg in both:
+                for whose in ("target", "source", "client"):
+                    for seconds in self.random.sample((HOUR, -HOUR), 2):
+                        empty(leg, servers)
+                        self._copy(leg, whose, seconds)
 
     def _copy(self, leg: Leg, whose: str, seconds: int) -> None:
         before, out = len(self.violations), self.directory / "copy"
-        empty(leg, self.servers)
         migrate = PROGRAM, "--config", str(leg.config), "migrate", "run", "--module", "scheduler"
         subprocess.run([*migrate, "--backend", leg.target], check=True, stdout=subprocess.DEVNULL)
         clock = self.clocks[{"target": leg.target, "source": leg.source}.get(whose, whose).lower()]
-        own = {**os.environ, **self.clocks["client"].environment()}
+        own = {**os.environ, **self.clocks["client"].environment}
         copy = [sys.executable, "-m", "tools.soak.clock", "--as", "coordinate"]
         copy += [str(leg.config), leg.source, leg.target, str(out)]
         work = leg.command("work", "--execute", "--progress", "none")
@@ -487,8 +500,7 @@ def allowed_overlap(name: str, lines: Sequence[Line], first: Line, second: Line)
     stepped = any(
         line["what"] == "step"
         and (line["whose"], line["forward"]) == (name, True)
-        and first["entered"] <= line["at"] + NOTICED_SECONDS * 1e9
-        and line["at"] <= second["entered"]
+        and first["entered"] <= line["at"] <= second["entered"]
         for line in lines
     )
     return LEASE.total_seconds() / 3 + SLACK_SECONDS if stepped and name == "mongo" else 0.0
@@ -517,38 +529,30 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.soak.clock", description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0, help="after which no round begins")
     parser.add_argument("--seed", type=int, default=7, help="decides the order and the instants of steps")
-    parser.add_argument("--only", choices=("mongo", "postgres"), help="where clients work")
-    parser.add_argument("--without", choices=("copies", "clients"))
+    parser.add_argument("--only", choices=("mongo", "postgres", "copies"))
     parser.add_argument("--as", dest="part", nargs="+", help=argparse.SUPPRESS)
     options, console = parser.parse_args(given), Console()
     if options.part:
         part, *words = options.part
         return {"client": client, "die": die, "coordinate": coordinate}[part](*words)
-    if not any(FOLDERS.glob(f"*/faketime/{THREADED}")):
-        console.print(MISSING)
-        return Exit.USAGE
     with ExitStack() as stack:
         parent = IN_MEMORY if IN_MEMORY.is_dir() else None
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="twinstore-soak-", dir=parent)))
         directory.chmod(0o711)
-        clocks = {name: Clock(directory / f"clock-{name}") for name in ("client", "mongo", "postgres")}
+        library = compiled(directory)
+        if library is None:
+            console.print(MISSING)
+            return Exit.USAGE
+        names = "client", "mongo", "postgres"
+        clocks = {name: Clock(directory / f"clock-{name}", library) for name in names}
         stack.enter_context(wrapped(directory / "programs", clocks))
-        servers, both = stack.enter_context(legs(ROWS, directory))
-        steps = Steps(Random(options.seed), directory, servers, clocks, console)
-        with MongoClient[dict[str, object]](servers.mongo.url) as admin:
-            admin.admin.command("setParameter", 1, ttlMonitorSleepSecs=1)
-        databases = {
-            "mongo": mongo_config(servers.mongo.url, "soak_clock"),
-            "postgres": postgres_config(servers.postgres.app_url(), servers.postgres.owner_url()),
-        }
-        names = [options.only] if options.only else list(databases)
+        steps = Steps(Random(options.seed), directory, clocks, console)
+        parts = {"mongo": steps.on_mongo, "postgres": steps.on_postgres, "copies": steps.copies}
         end, number = time.monotonic() + options.minutes * 60, 0
         while not number or (time.monotonic() < end and not steps.violations):
             number += 1
-            for name in names if options.without != "clients" else ():
-                steps.database(name, databases[name], number)
-            for leg in both if options.without != "copies" else ():
-                steps.copies(leg)
+            for name in (options.only,) if options.only else parts:
+                parts[name](number)
     for wrong in steps.violations:
         console.print(wrong, markup=False, soft_wrap=True)
     return int(bool(steps.violations))
