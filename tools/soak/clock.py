@@ -179,6 +179,8 @@ class Client:
         lanes = [Thread(target=self._repeat, args=(lane,)) for lane in (self.hold, self.submit, self.fire)]
         for lane in lanes:
             lane.start()
+        sys.stdout.write("at work\n")
+        sys.stdout.flush()
         sys.stdin.read()
         self.done.set()
         for lane in lanes:
@@ -326,6 +328,8 @@ class Steps:
             self._judge_jobs(storage, jobs, lines)
             self._judge_schedules(storage, schedules)
         self.violations += [str(line) for line in lines if line["what"] == "wrong"]
+        if not any(line["what"] == "fired" and line["misfires"] for line in lines):
+            self.violations.append(f"no minute was missed on {name}, so the clock of the client did not step")
         self.say(f"{name}, round {number}", before, **summary(lines))
 
     def _schedules(self, storage: SchedulerStorage, number: int) -> dict[str, datetime]:
@@ -345,7 +349,11 @@ class Steps:
         command = sys.executable, "-m", "tools.soak.clock", "--as", "client", config, journal, name
         seed, more = str(self.random.random()), {} if clock is None else clock.environment
         words = [str(word) for word in (*command, seed)]
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, env={**os.environ, **more})
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **more}
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
         try:
             yield
         finally:
