@@ -239,11 +239,11 @@ def client(config: str, journal: str, name: str, seed: str) -> int:
     return 0
 
 
-def coordinate(config: str, source: str, target: str, out: str) -> int:
+def coordinate(config: str, source: str, target: str, out: str, engine: str | None = None) -> int:
     """Copy as the command does, with a short lease."""
     settings = load_settings(Path(config), environ={})
     options = CopyOptions(
-        engine="workers://",
+        engine=engine,
         lease=LEASE,
         range_size=RANGE_SIZE,
         max_rate=RATE,
@@ -473,7 +473,7 @@ class Steps:
         began = time.monotonic()
         with (self.directory / "log").open("wb") as log:
             start = partial(subprocess.Popen[bytes], stdout=log, stderr=log)
-            running = [start(copy, env=own), start(work, env=own), start(work)]
+            running = [start([*copy, "workers://"], env=own), start(work, env=own), start(work)]
             for at, offset in zip(STEPS, (seconds, 0), strict=True):
                 time.sleep(max(0.0, began + at + self.random.random() - time.monotonic()))
                 clock.step(offset)
