@@ -62,9 +62,10 @@ from twinstore.scheduler.runs import RunQueryOptions
 from twinstore.testing.scheduler.builders import as_submitted, make_policy_job, make_run, make_schedule
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.options import CopyOptions
-from twinstore_backfill.outcome import Exit
+from twinstore_backfill.outcome import Exit, PreflightError
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
+from twinstore_backfill.stores import has_ledger
 from twinstore_embedded.binaries import (
     MONGOD_VARIABLE,
     POSTGRES_PROGRAMS,
@@ -110,8 +111,9 @@ REMOVED: Final = {
 ROWS: Final = 1000
 RATE: Final = 100
 RANGE_SIZE: Final = 10
-# Of the copy, when its clock steps and steps back.
-STEPS: Final = (2.0, 8.0)
+# Of the copy, after how many finished ranges a clock steps and steps back.
+STEPS: Final = (10, 50)
+POLL_SECONDS: Final = 0.2
 SAID: Final = 1500
 
 
@@ -474,8 +476,11 @@ class Steps:
         with (self.directory / "log").open("wb") as log:
             start = partial(subprocess.Popen[bytes], stdout=log, stderr=log)
             running = [start([*copy, "workers://"], env=own), start(work, env=own), start(work)]
-            for at, offset in zip(STEPS, (seconds, 0), strict=True):
-                time.sleep(max(0.0, began + at + self.random.random() - time.monotonic()))
+            for least, offset in zip(STEPS, (seconds, 0), strict=True):
+                while running[0].poll() is None and live_ranges(leg) < least:
+                    time.sleep(POLL_SECONDS)
+                if running[0].poll() is not None:
+                    self.violations.append(f"the copy ended before {whose} {offset:+d}")
                 clock.step(offset)
             codes = [process.wait(LIMIT_SECONDS) for process in running]
             took, again = time.monotonic() - began, start(copy).wait(LIMIT_SECONDS)
@@ -495,6 +500,15 @@ class Steps:
         seen = {"codes": codes, "again": again, "seconds": round(took, 1)}
         seen["fences"] = dict(Counter(item.fence for item in ranges))
         self.say(f"{leg.source} to {leg.target}, {whose} {seconds:+d}", before, **seen)
+
+
+def live_ranges(leg: Leg) -> int:
+    """Return how many ranges of a copy are finished; none while its ledger is being made."""
+    settings = load_settings(leg.config, environ={})
+    with suppress(PreflightError), open_store("scheduler", leg.target, settings) as target:
+        jobs = list(target.ledger.jobs()) if has_ledger(target) else []
+        return target.ledger.counts(jobs[0].id).get("live", 0) if jobs else 0
+    return 0
 
 
 def overlap(first: Line, second: Line) -> float:
