@@ -71,7 +71,6 @@ from twinstore.testing.scheduler.builders import (
     make_selector,
     make_trigger,
 )
-from twinstore.testing.scheduler.examples import make_lock
 from twinstore.testing.scheduler.graph_jobs import (
     graph_job_event,
     graph_moved,
@@ -101,7 +100,6 @@ BROKEN: Final[list[Case]] = [
         {"impact_window_to": at(0)},
         "impactWindowFrom should not be after impactWindowTo",
     ),
-    (make_lock("acme", "a"), {"acquired_at": at(1)}, "expiresAt should not be before acquiredAt"),
     (
         DeltaSummary(image_digest=digest_text(1), new_findings=3, new_high=1, new_medium=1, new_low=1),
         {"new_criticals": 1},

@@ -16,7 +16,6 @@ from pydantic import Field
 
 from twinstore.models.canonical import CanonicalModel
 from twinstore.models.fields import SYSTEM_TENANT, Id, LowerKeyMap, PositiveInt, TenantText, Timestamp
-from twinstore.models.rules import NotBefore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,15 +36,7 @@ class LockInfo(CanonicalModel):
     in the future by the server clock; its row stays, with the fence.
     """
 
-    rules = (
-        NotBefore(
-            "expires_at",
-            ("acquired_at",),
-            code="expires_at",
-            message="expiresAt should not be before acquiredAt",
-        ),
-    )
-
+    # No rule that one instant follows another: the clock of the server may step back while the lock is held.
     lock_key: Id
     tenant_id: TenantText = SYSTEM_TENANT
     holder_id: Id

@@ -30,6 +30,7 @@ __all__ = ["LockContract"]
 NOW: Final = timedelta(0)
 SECOND: Final = timedelta(seconds=1)
 MINUTE: Final = timedelta(minutes=1)
+HOUR: Final = timedelta(hours=1)
 CONCURRENCY: Final = 4
 OFTEN: Final = 600
 
@@ -127,6 +128,20 @@ class LockContract(SchedulerCases):
             end = handle.renew()
             assert stored(workspace).renewed_at == end - 2 * MINUTE
             assert handle.is_held()
+
+    def test_a_lock_outlives_a_step_back_of_the_clock_of_its_server(
+        self, workspace: SchedulerWorkspace
+    ) -> None:
+        with acquired(workspace, lease=MINUTE) as handle:
+            lock = stored(workspace)
+            ahead = {"acquiredAt": lock.acquired_at + HOUR, "expiresAt": lock.expires_at + HOUR}
+            workspace.probe.alter(LOCKS, (lock.tenant_id, lock.lock_key), ahead)
+            assert handle.renew() == stored(workspace).expires_at < stored(workspace).acquired_at
+            assert handle.is_held()
+            assert handle.release()
+        assert stored(workspace).expires_at < stored(workspace).acquired_at
+        with acquired(workspace) as other:
+            assert other.fence == 2
 
     def test_an_expired_lock_goes_to_the_first_request(self, workspace: SchedulerWorkspace) -> None:
         late = acquired(workspace, holder_id="same", lease=SECOND)
