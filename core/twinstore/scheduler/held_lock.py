@@ -205,8 +205,8 @@ class HeldLock(NotPicklable, LockHandle):
         while not done.wait(pause) and self.is_held():
             try:
                 self.renew()
-            except LeaseLostError as error:
-                log.warning("A lock was lost by %s.", error.driver)
+            except LeaseLostError:
+                log.warning("A lock was lost; keep_alive() renews it no longer.")
                 return
             except TwinstoreError as error:
                 log.warning("A lock could not be renewed (%s); trying again.", error.message)
