@@ -529,10 +529,11 @@ class FullTargets:
             plain = "Traceback" not in said and "unexpected" not in said and len(errors) == (code == 4)
             if code not in {wanted, Exit.FAILED} or not plain:
                 self.found.wrong(case, f"ended with {code}", said)
-        for process in workers:
-            process.wait(LIMIT_SECONDS)
         # The job is the same for any engine; workers that begin before there is work to join end at once.
         self._ends(leg, name, self._started(leg, "copy" if name == "work" else name), wanted)
+        # They wait for a coordinator while entities have no ranges yet.
+        for process in workers:
+            process.wait(LIMIT_SECONDS)
 
     def _ends(
         self, leg: Leg, name: str, running: list[subprocess.Popen[bytes]], wanted: int = Exit.OK
