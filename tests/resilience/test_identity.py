@@ -154,7 +154,7 @@ class Tables(Identity):
 
     @contextmanager
     def reads_held(self) -> Iterator[Callable[[], bool]]:
-        """Hold whoever reads the runs until the end of the block; yield what says that somebody waits."""
+        """Hold the readers of the runs until the end of the block; yield what says that one waits."""
         with psycopg.connect(self.server.superuser_url(database="twinstore")) as holder:
             holder.execute("LOCK TABLE scheduler.runs IN ACCESS EXCLUSIVE MODE")
             yield lambda: bool(self._admin.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount)
