@@ -560,7 +560,8 @@ def main(given: Sequence[str] | None = None) -> int:
     options, console = parser.parse_args(given), Console()
     if options.part:
         part, *words = options.part
-        return {"client": client, "coordinate": coordinate}[part](*words)
+        inner: dict[str, Callable[..., int]] = {"client": client, "coordinate": coordinate}
+        return inner[part](*words)
     with ExitStack() as stack:
         parent = IN_MEMORY if IN_MEMORY.is_dir() else None
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="twinstore-soak-", dir=parent)))

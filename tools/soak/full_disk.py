@@ -169,7 +169,7 @@ def says_why(name: str, content: bytes, code: int) -> bool:
     """Whether a file is whole and says why a command failed."""
     if name.endswith(".json"):
         document = json.loads(content)
-        return document.get("exit_code") == code and document.get("state") != "complete"
+        return bool(document.get("exit_code") == code and document.get("state") != "complete")
     if name.endswith(".xml"):
         return ET.fromstring(content).get("errors") == "1"  # noqa: S314  # our own
     end = b"</html>" if name.endswith(".html") else b"\n"

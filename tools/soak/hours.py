@@ -114,7 +114,7 @@ class Served:
             links = [
                 link
                 for link in self.process.net_connections("tcp")
-                if link.status == psutil.CONN_ESTABLISHED and link.raddr and link.raddr.port == self.port
+                if link.status == psutil.CONN_ESTABLISHED and link.raddr[1:] == (self.port,)
             ]
             megabytes = self.process.memory_info().rss / 1e6
             figures = (megabytes, len(links), self.process.num_threads(), self.process.num_fds())
@@ -330,7 +330,7 @@ def run(services: Sequence[Served], options: argparse.Namespace) -> float:
         end.set()
         for thread in (*clients, restarts):
             thread.join()
-    return began + options.warm_up * 60
+    return began + float(options.warm_up) * 60
 
 
 def restart_often(services: Sequence[Served], seconds: float, end: Event) -> None:

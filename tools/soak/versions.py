@@ -88,11 +88,16 @@ def servers() -> list[Server]:
             for version, release in NPM_RELEASES.items()
         ),
         *(
-            Server(f"debian-{folder.parent.name}", POSTGRES_VARIABLE, lambda _, found=folder: found)
+            Server(f"debian-{folder.parent.name}", POSTGRES_VARIABLE, partial(installed_postgres, folder))
             for folder in installed
         ),
         Server(f"mongo-{MONGOD_RELEASE}", MONGOD_VARIABLE, second_mongod),
     ]
+
+
+def installed_postgres(folder: Path, _: Path) -> Path:
+    """Return the folder of programs that are installed."""
+    return folder
 
 
 def npm_postgres(release: str, cache: Path) -> Path:

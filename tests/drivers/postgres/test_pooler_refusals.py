@@ -198,9 +198,10 @@ def test_a_pooler_that_shares_connections_between_statements_is_refused(
         pooler_before(postgres_server.url, pool_mode="statement") as pooler,
         twinstore.add_scheduler_postgres_storage(pooler.config(module_postgres_database)) as storage,
     ):
-        for use in (storage.check_ready, lambda: unit(storage)):
-            with pytest.raises(ConfigurationError, match="pool_mode"):
-                use()
+        with pytest.raises(ConfigurationError, match="pool_mode"):
+            storage.check_ready()
+        with pytest.raises(ConfigurationError, match="pool_mode"):
+            unit(storage)
 
 
 @pytest.mark.parametrize("error", [DuplicatePreparedStatement, InvalidSqlStatementName])

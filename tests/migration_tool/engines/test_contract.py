@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typing_extensions import override
 
-from tests.resilience.test_tls import Certificates, openssl
+from tests.support.certificates import OPENSSL, WITHOUT_OPENSSL, Certificates
 from tests.support.clusters import DaskCluster, RayCluster, running
 from twinstore.errors import ConfigurationError
 from twinstore_backfill.engines import open_engine
@@ -87,7 +87,7 @@ class TestRay(EngineContract):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(openssl() is None, reason="nothing here makes certificates")
+@pytest.mark.skipif(OPENSSL is None, reason=WITHOUT_OPENSSL)
 def test_a_dask_cluster_with_tls_is_reached_by_the_options_of_tls_alone(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     certificate = str(certificates.of_server("cluster"))
