@@ -1,6 +1,6 @@
 """Two services, one on each database, for hours: what grows in them, and whether they keep what they confirm.
 
-python -m tools.soak.hours [--minutes 90] [--warm-up 20] [--restart 10] [--rate 100] [--seed 7]
+python -m tools.soak.hours [--minutes 90] [--warm-up 20] [--restart 10] [--rate 100] [--seed 7] [--samples FILE]
 
 The sample service runs as two processes, one on MongoDB and one on PostgreSQL. Each gets so many requests a
 second: runs are created and read, their logs appended and listed. Each server is restarted again and again.
@@ -360,6 +360,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--restart", type=float, default=10, help="minutes from one restart to the next")
     parser.add_argument("--rate", type=float, default=100, help="requests a second for each service")
     parser.add_argument("--seed", type=int, default=7, help="decides every random choice")
+    parser.add_argument("--samples", type=Path, help="a file for the figures of every 15 seconds, as JSON")
     options, console, violations = parser.parse_args(given), Console(), list[str]()
     table = Table("", "MongoDB", "PostgreSQL", title=f"{options.minutes:g} minutes, seed {options.seed}")
     with ExitStack() as stack:
@@ -368,6 +369,9 @@ def main(given: Sequence[str] | None = None) -> int:
         directory.chmod(0o711)
         services = both(stack, directory)
         since = run([served for served, _ in services], options)
+        if options.samples is not None:
+            found = {served.name: served.samples for served, _ in services}
+            options.samples.write_text(json.dumps(found), "utf-8")
         columns: list[dict[str, str]] = []
         for served, settings in services:
             slopes = slopes_of(served, since)
