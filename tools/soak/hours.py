@@ -1,6 +1,6 @@
 """Two services, one on each database, for hours: what grows in them, and whether they keep what they confirm.
 
-python -m tools.soak.hours [--minutes 90] [--warm-up 20] [--restart 10] [--rate 100] [--seed 7] [--samples FILE]
+python -m tools.soak.hours [--minutes 90] [--warm-up 20] [--restart 10] [--rate 100] [--seed 7]
 
 The sample service runs as two processes, one on MongoDB and one on PostgreSQL. Each gets so many requests a
 second: runs are created and read, their logs appended and listed. Each server is restarted again and again.
