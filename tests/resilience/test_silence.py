@@ -96,10 +96,20 @@ def frozen(server: PostgresServer | MongoServer) -> Iterator[None]:
     try:
         for other in others:
             other.suspend()
+        assert wait_until(lambda: all(map(is_stopped, (first, *others))), SLACK_SECONDS)
         yield
     finally:
         for process in (*others, first):
             process.resume()
+
+
+def is_stopped(process: psutil.Process) -> bool:
+    """Whether no thread runs any more; on a busy machine one may still answer for a moment after the signal."""
+    try:
+        states = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/stat")]
+    except OSError:  # a thread has ended meanwhile
+        return False
+    return {state.rpartition(") ")[2][0] for state in states} <= {"T", "Z"}
 
 
 @contextmanager
