@@ -104,7 +104,7 @@ def frozen(server: PostgresServer | MongoServer) -> Iterator[None]:
 
 
 def is_stopped(process: psutil.Process) -> bool:
-    """Whether no thread runs any more; on a busy machine one may still answer for a moment after the signal."""
+    """Whether no thread runs any more; on a busy machine one may answer for a moment after the signal."""
     try:
         states = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/stat")]
     except OSError:  # a thread has ended meanwhile
