@@ -20,7 +20,8 @@ ARGS ?=
 # What touches every import, and each kind of statement of both drivers.
 LOWEST_KITS := TestAccess TestTracking TestTaskRunner
 LOWEST_TESTS := tests/unit tests/kit tests/packaging tests/migration_tool/cli $(LOWEST_KITS:%=tests/drivers/postgres/test_contract.py::TestPostgres::%) \
-	$(LOWEST_KITS:%=tests/drivers/mongo/test_contract.py::TestMongo::%)
+	$(LOWEST_KITS:%=tests/drivers/mongo/test_contract.py::TestMongo::%) \
+	--deselect tests/packaging/test_wheel_commands.py::test_no_flag_of_the_wheel_shows_a_value_with_the_newest_typer
 # Files stay together on one worker, so a module keeps its servers warm. -n 0 runs in this process. In order of
 # names the many short files of tests/unit come last, which lets all workers end at the same time.
 # One more than the two cores of a small machine: in a third of its time a test waits for a lease, a process or
