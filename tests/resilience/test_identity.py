@@ -13,7 +13,6 @@ import logging
 import os
 import shutil
 import signal
-import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
@@ -32,7 +31,7 @@ import twinstore_embedded
 from tests.support import older_postgres
 from tests.support.certificates import HOST, OPENSSL, WITHOUT_OPENSSL, Certificates
 from tests.support.databases import without_retention
-from tests.support.outages import eventually
+from tests.support.outages import eventually, server_directory
 from tests.support.servers import mongo_config, postgres_config
 from twinstore.errors import ConfigurationError, TwinstoreError, UnavailableError
 from twinstore.testing.scheduler.builders import make_run
@@ -244,19 +243,6 @@ class Documents(Identity):
         return {str(found["_id"]) for found in self.admin[DATABASE]["runs"].find({}, {"_id": 1})}
 
 
-@contextmanager
-def folder() -> Iterator[Path]:
-    """Give a directory for servers, which are stopped at the end."""
-    # Not tmp_path: pytest closes its parents to the user that PostgreSQL runs as under root.
-    directory = Path(tempfile.mkdtemp(prefix="twinstore-identity-"))
-    directory.chmod(0o711)
-    try:
-        yield directory
-    finally:
-        twinstore_embedded.stop(directory)
-        shutil.rmtree(directory)
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("tls"))
@@ -264,7 +250,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def documents(certificates: Certificates) -> Iterator[Documents]:
-    with folder() as directory:
+    with server_directory("identity") as directory:
         server = twinstore_embedded.start_mongo(directory, users=True, owned=True)
         found = Documents(server, certificates)
         with found.admin:
@@ -273,7 +259,7 @@ def documents(certificates: Certificates) -> Iterator[Documents]:
 
 @pytest.fixture(scope="module")
 def tables() -> Iterator[Tables]:
-    with folder() as directory:
+    with server_directory("identity") as directory:
         server = twinstore_embedded.start_postgres(directory, durable=False, owned=True)
         with psycopg.connect(server.superuser_url(), autocommit=True) as admin:
             yield Tables(server, admin)
@@ -470,7 +456,7 @@ host all all 127.0.0.1/32 scram-sha-256
 @pytest.fixture(scope="module")
 def guarded(certificates: Certificates) -> Iterator[PostgresServer]:
     """Run a PostgreSQL with TLS, which that of the wheel lacks, and with a role for each kind of login."""
-    with folder() as directory, pytest.MonkeyPatch.context() as patch:
+    with server_directory("identity") as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv(POSTGRES_VARIABLE, str(older_postgres.PROGRAMS))
         server = twinstore_embedded.start_postgres(directory, durable=False, owned=True)
         data = server.home / "data"

@@ -6,9 +6,7 @@ and as soon as the server goes on, so do the callers.
 
 from __future__ import annotations
 
-import shutil
 import socket
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,6 +24,7 @@ from pydantic import SecretStr
 import twinstore
 import twinstore_embedded
 from tests.support.databases import without_retention
+from tests.support.outages import server_directory
 from tests.support.proxies import proxy_to
 from tests.support.servers import mongo_config, postgres_config
 from twinstore.catalog.keys import KeyRange
@@ -115,27 +114,15 @@ def is_stopped(process: psutil.Process) -> bool:
 @contextmanager
 def postgres_of_its_own() -> Iterator[PostgresServer]:
     """Run a PostgreSQL for the length of the block."""
-    with _directory() as directory:
+    with server_directory("silence") as directory:
         yield twinstore_embedded.start_postgres(directory, durable=False, owned=True)
 
 
 @contextmanager
 def mongo_of_its_own() -> Iterator[MongoServer]:
     """Run a replica set of one node for the length of the block."""
-    with _directory() as directory:
+    with server_directory("silence") as directory:
         yield twinstore_embedded.start_mongo(directory, owned=True)
-
-
-@contextmanager
-def _directory() -> Iterator[Path]:
-    # Not tmp_path: pytest closes its parents to the user that PostgreSQL runs as under root.
-    directory = Path(tempfile.mkdtemp(prefix="twinstore-silence-"))
-    directory.chmod(0o711)
-    try:
-        yield directory
-    finally:
-        twinstore_embedded.stop(directory)
-        shutil.rmtree(directory)
 
 
 def settings_of(server: PostgresServer | MongoServer, **changes: object) -> Settings:

@@ -163,15 +163,22 @@ def outages_of(driver: str, *, election_ms: int = ELECTION_MS) -> Iterator[Outag
         election_ms: how long a primary may be silent; on a busy machine one that lives may be for a second.
     """
     parent = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
-    # Not tmp_path: pytest closes its parents to the user that PostgreSQL runs as under root.
-    directory = Path(tempfile.mkdtemp(prefix="twinstore-outages-", dir=parent))
-    directory.chmod(0o711)
-    try:
+    with server_directory("outages", parent) as directory:
         if driver == "mongo":
             members = twinstore_embedded.start_mongo_set(directory, election_ms=election_ms, owned=True)
             yield MongoOutages(members)
         else:
             yield PostgresOutages(twinstore_embedded.start_postgres(directory, owned=True))
+
+
+@contextmanager
+def server_directory(name: str, parent: Path | None = None) -> Iterator[Path]:
+    """Give a directory for servers, which are stopped at the end."""
+    # Not tmp_path: pytest closes its parents to the user that PostgreSQL runs as under root.
+    directory = Path(tempfile.mkdtemp(prefix=f"twinstore-{name}-", dir=parent))
+    directory.chmod(0o711)
+    try:
+        yield directory
     finally:
         twinstore_embedded.stop(directory)
         shutil.rmtree(directory)

@@ -255,9 +255,7 @@ def superuser(servers: Servers) -> psycopg.Connection:
 def remove(leg: Leg, servers: Servers, ids: list[str]) -> None:
     """Remove runs past the repositories."""
     if leg.target == "Postgres":
-        with psycopg.connect(
-            servers.postgres.superuser_url(database=DATABASE), autocommit=True
-        ) as connection:
+        with superuser(servers) as connection:
             connection.execute("DELETE FROM scheduler.runs WHERE id = ANY(%s)", [ids])
     else:
         with MongoClient[dict[str, Any]](servers.mongo.url) as client:
@@ -267,9 +265,7 @@ def remove(leg: Leg, servers: Servers, ids: list[str]) -> None:
 def empty(leg: Leg, servers: Servers) -> None:
     """Remove everything from a target, also what copies remember there."""
     if leg.target == "Postgres":
-        with psycopg.connect(
-            servers.postgres.superuser_url(database=DATABASE), autocommit=True
-        ) as connection:
+        with superuser(servers) as connection:
             connection.execute("DROP SCHEMA IF EXISTS scheduler, twinstore CASCADE")
     else:
         with MongoClient[dict[str, Any]](servers.mongo.url) as client:
