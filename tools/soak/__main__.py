@@ -38,6 +38,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--faults", type=faults_of, default=USUAL_FAULTS, help=f"some of {named}; all but network by default"
     )
+    parser.add_argument("--rarer", type=float, default=1, help="by how much kills and outages are rarer")
     parser.add_argument("--journals", type=Path, help="where the journals are kept")
     return parser.parse_args(given)
 
@@ -86,6 +87,7 @@ def main(given: Sequence[str] | None = None) -> int:
                     start=time.monotonic_ns(),
                     faults=options.faults,
                     pool=POOL,
+                    rarer=options.rarer,
                 )
                 results[name] = soak(plan, server)
     console.print(table_of(results))

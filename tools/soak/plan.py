@@ -78,6 +78,7 @@ class Plan:
         services: how many services there are at a time; the last one is never killed.
         schedules: how many fall due again and again.
         pool: how many connections a storage has at most.
+        rarer: by how much kills and outages are rarer than usual, for more writes in the same time.
     """
 
     settings: dict[str, Any]
@@ -90,6 +91,7 @@ class Plan:
     services: int = 2
     schedules: int = 6
     pool: int = 4
+    rarer: float = 1
 
     @property
     def end(self) -> int:
@@ -104,7 +106,7 @@ class Plan:
     @property
     def outage_interval(self) -> float:
         """How many seconds are from one outage to the next on average."""
-        return min(OUTAGE_SECONDS, self.seconds / 6)
+        return min(OUTAGE_SECONDS * self.rarer, self.seconds / 6)
 
     @property
     def quiet_seconds(self) -> float:
@@ -133,12 +135,12 @@ def kills_of(plan: Plan) -> tuple[Kill, ...]:
     """
     if Fault.KILL not in plan.faults:
         return ()
-    random = Random(f"{plan.seed}/kills")
+    random, often = Random(f"{plan.seed}/kills"), 1 / (KILL_SECONDS * plan.rarer)
     found: list[Kill] = []
-    after = GRACE_SECONDS + random.expovariate(1 / KILL_SECONDS)
+    after = GRACE_SECONDS + random.expovariate(often)
     while after < plan.seconds:
         found.append(Kill(after, random.randrange(plan.processes + plan.services - 1)))
-        after += random.expovariate(1 / KILL_SECONDS)
+        after += random.expovariate(often)
     return tuple(found)
 
 
