@@ -1,10 +1,10 @@
-"""A primary that is lost between a write and its majority: the write is repeated, and applied once."""
+"""A primary that is lost between a write and its majority, or recovers: a write is applied at most once."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,8 +15,9 @@ from pymongo import MongoClient
 import twinstore
 import twinstore_embedded
 from tests.support.databases import without_retention
+from tests.support.outages import eventually
 from tests.support.servers import mongo_config
-from twinstore.errors import Outcome, TimeoutExceededError
+from twinstore.errors import Outcome, TimeoutExceededError, UnavailableError
 from twinstore.scheduler.catalog import GRAPH_JOB_EVENTS
 from twinstore.scheduler.enums import RunState
 from twinstore.testing.instants import START
@@ -207,3 +208,46 @@ def test_a_call_whose_login_has_run_out_is_repeated(
     command, call = LOGGED_IN_AGAIN[name]
     with failing(server, {"times": 1}, {"failCommands": [command], "errorCode": 391}):
         call(storage)
+
+
+@contextmanager
+def recovering(server: twinstore_embedded.MongoServer) -> Iterator[None]:
+    """Let the only member be neither primary nor secondary, as after a rollback."""
+    with MongoClient[dict[str, object]](port=server.port, directConnection=True) as client:
+        client.admin.command("replSetStepDown", 60, force=True)
+        client.admin.command("replSetMaintenance", True)  # noqa: FBT003  # as the shell has it
+        try:
+            yield
+        finally:
+            client.admin.command("replSetMaintenance", False)  # noqa: FBT003
+            client.admin.command("replSetFreeze", 0)
+            assert eventually(lambda: bool(client.admin.command("hello")["isWritablePrimary"]))
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_unit_of_work_that_meets_a_member_that_recovers_can_be_repeated(
+    commits: bool,  # noqa: FBT001  # a parameter of a test
+    server: twinstore_embedded.MongoServer,
+    storage: SchedulerStorage,
+) -> None:
+    run = make_run(TENANT, f"recovered, {commits}")
+    # The client does not look for another primary; it keeps no connection, but the one that loses the commit.
+    options = "directConnection=true" if commits else "directConnection=true&maxIdleTimeMS=1"
+    settings = mongo_config(f"mongodb://127.0.0.1:{server.port}/?{options}", "scheduler")
+
+    def write(opened: SchedulerStorage, stack: ExitStack) -> None:
+        with opened.transaction(TENANT) as unit:
+            unit.runs.create(run)
+            # The commit is sent, and its answer lost; the next connection finds a member that recovers.
+            lost: dict[str, object] = {"failCommands": ["commitTransaction"], "closeConnection": True}
+            stack.enter_context(failing(server, {"times": 1}, lost))
+            stack.enter_context(recovering(server))
+
+    with twinstore.open_storage(without_retention(settings)) as opened, ExitStack() as stack:
+        assert opened.scheduler.runs.get(TENANT, run.id) is None
+        if not commits:
+            stack.enter_context(recovering(server))
+        with pytest.raises(UnavailableError) as caught:
+            write(opened.scheduler, stack)
+    assert caught.value.outcome is (Outcome.UNKNOWN if commits else Outcome.NOT_APPLIED)
+    assert storage.runs.get(TENANT, run.id) is None

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from pymongo import ReadPreference
-from pymongo.errors import ConnectionFailure, PyMongoError
+from pymongo.errors import ConfigurationError, ConnectionFailure, PyMongoError
 
 from twinstore.access.defaults import PartialProgress
 from twinstore.access.protocol import UniqueKey
@@ -254,12 +254,16 @@ def commit(session: ClientSession, store: OpenDatabase) -> None:
             with store.limited():
                 return session.commit_transaction()
         except PyMongoError as error:
-            # Who cannot be reached now says nothing of the commit that was sent before.
-            if not is_unknown(error) and not (lost and isinstance(error, ConnectionFailure)):
+            # Who cannot be reached now, or recovers, says nothing of the commit that was sent before.
+            if not is_unknown(error) and not (lost and isinstance(error, UNSENT)):
                 raise translate(error, store.where) from error
             log.debug("The outcome of a commit is unknown (%s).", loggable(error))
             lost = error
     raise lost_commit(store.where) from lost
+
+
+# What the client raises instead of sending a command to a server that is away or recovers.
+UNSENT: Final = (ConnectionFailure, ConfigurationError)
 
 
 def is_unknown(error: PyMongoError) -> bool:

@@ -50,6 +50,8 @@ UNREACHABLE_TEXTS: Final = (
     "Name or service not known",
     "connection closed",
 )
+# What the client says of a member that recovers, as after a rollback, instead of sending a command.
+NO_SESSIONS: Final = "Sessions are not supported by this MongoDB deployment"
 # What the client keeps of a refused login. Until its next check of the server, which may be 10 s later, calls
 # end without a new attempt.
 LOGIN_TEXTS: Final = ("AuthenticationFailed", "UserNotFound", "MechanismUnavailable")
@@ -285,7 +287,9 @@ def untrusted(text: str) -> str | None:
 
 
 def bad_options(error: Exception, where: Where) -> TwinstoreError:
-    """The client refuses an option, or the files that it names."""
+    """The client refuses an option, the files that it names, or a member that recovers."""
+    if NO_SESSIONS in str(error):
+        return refused_write(error, where)
     return (bad_certificate if "Private key" in str(error) else bad_settings)(error, where)
 
 
