@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import subprocess
@@ -28,8 +29,8 @@ from twinstore.errors import ConcurrencyError, LeaseLostError
 from twinstore.fast.records import PackedBatch
 from twinstore.ledger import JobState, Ledger
 from twinstore.ledger.catalog import JOBS, RANGES
-from twinstore.scheduler.catalog import AUDIT, SCHEDULES
-from twinstore.testing.scheduler.builders import make_schedule
+from twinstore.scheduler.catalog import AUDIT, RUNS, SCHEDULES
+from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_backfill.copy import engine
 from twinstore_backfill.copy.engine import run_copy
 from twinstore_backfill.copy.lease import RETRY_SECONDS, ConflictRetry, LeaseKeeper, ProcessIdentity
@@ -37,6 +38,8 @@ from twinstore_backfill.copy.options import CopyOptions
 from twinstore_backfill.outcome import Exit, InterruptedRunError
 from twinstore_backfill.process.stopping import StopSwitch
 from twinstore_backfill.progress.record import SilentProgress
+from twinstore_backfill.repair.engine import Repair, empty_reported_rows
+from twinstore_backfill.verify.findings import FindingKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -220,6 +223,28 @@ def test_the_range_that_a_dead_process_holds_only_delays_a_copy(
         assert (result.exit, result.complete, result.failed.count) == (Exit.OK, True, 0)
         assert told[-1] == "Taking over a range"
         assert rows_of(pair.target.bulk) == rows_of(pair.source.bulk)
+
+
+@pytest.mark.parametrize(
+    "kind", [FindingKind.DIFFERENT, pytest.param(FindingKind.EXTRA, marks=pytest.mark.long)]
+)
+def test_the_row_that_a_dead_process_holds_only_delays_a_repair(
+    mongo_database: MongoDatabase,
+    tmp_path: Path,
+    dead: ClientSession,
+    told: list[str],
+    kind: FindingKind,
+) -> None:
+    with into_mongo(mongo_database, tmp_path) as pair, empty_reported_rows([RUNS]) as named:
+        if kind is FindingKind.DIFFERENT:
+            pair.source.storage.runs.create(make_run("acme", "held"))
+        pair.target.storage.runs.create(make_run("acme", "held", schedule_id="another"))
+        hold(mongo_database, dead, RUNS, {"_id": "held"})
+        named.take([json.dumps({"entity": "runs", "kind": kind, "key": ["held"]}).encode()])
+        done = Repair(pair.source, pair.target, AS_OF, StopSwitch()).run([RUNS], named, remove=True)
+        assert (done.written.total(), done.removed.total()) == ((1, 0) if kind != "extra" else (0, 1))
+        assert told == ["a repair of runs"]
+        assert pair.target.storage.runs.get("acme", "held") == pair.source.storage.runs.get("acme", "held")
 
 
 @pytest.mark.long

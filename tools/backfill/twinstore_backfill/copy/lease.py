@@ -1,6 +1,6 @@
 """Holding a job: its lease, taken over from a dead process at once, and a sign of life while we work.
 
-:class:`ConflictRetry` repeats a step of a copy that lost against another writer.
+:class:`ConflictRetry` repeats a step of a copy or a repair that lost against another writer.
 """
 
 from __future__ import annotations
@@ -292,8 +292,8 @@ class ConflictRetry:
     def _warn(self, what: str) -> None:
         # A warning, because a copy without progress for a minute looks like one that hangs.
         log.warning(
-            "%s has to wait: another transaction holds what it writes, such as one that a killed copy left "
-            "open and that its server ends, as a rule after 60 to 90 s. Trying again for up to %.0f s; "
+            "%s has to wait: another transaction holds what it writes, such as one that a killed command "
+            "left open and that its server ends, as a rule after 60 to 90 s. Trying again for up to %.0f s; "
             "nothing is lost.",
             what,
             RETRY_SECONDS,

@@ -22,6 +22,7 @@ from pydantic import Field
 from twinstore.bulk.release import copy_writer
 from twinstore.errors import ConfigurationError, ValidationError
 from twinstore_backfill.copy.dry_run import FirstLines
+from twinstore_backfill.copy.lease import ConflictRetry
 from twinstore_backfill.copy.reader import RangeReader
 from twinstore_backfill.copy.report import ExtraReport
 from twinstore_backfill.copy.rules import copier_changes
@@ -202,6 +203,7 @@ class Repair:
         changes = copier_changes(rules, source.bulk.entities())
         self._rows = source.bulk.with_changes(changes)
         self._rules = rules
+        self._conflict_retry = ConflictRetry(stop)
         self.done = RepairResult()
 
     def run(self, entities: Sequence[Entity], rows: ReportedRows, *, remove: bool) -> RepairResult:
@@ -223,7 +225,7 @@ class Repair:
     ) -> None:
         """Take a step; where the role may only append, say so and go on."""
         try:
-            step(entity, keys)
+            self._conflict_retry.run(f"a repair of {entity.name}", lambda: step(entity, keys))
         except ConfigurationError as error:
             if not entity.append_only:
                 raise
@@ -264,8 +266,9 @@ class Repair:
             there = {row.key for row in view.rows_of(entity, keys)}
         with self._target.bulk.writer(entity) as writer:
             writer.remove([key for key in keys if key not in there])
-            self.done.removed[entity.name] += writer.flush().removed
+            removed = writer.flush().removed
             writer.commit()
+        self.done.removed[entity.name] += removed
         self.done.kept[entity.name] += len(there)
 
 
