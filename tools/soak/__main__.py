@@ -38,7 +38,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--faults", type=faults_of, default=USUAL_FAULTS, help=f"some of {named}; all but network by default"
     )
-    parser.add_argument("--rarer", type=float, default=1, help="by how much kills and outages are rarer")
+    parser.add_argument("--rarer", type=float, default=1, help="how many times rarer kills and outages are")
     parser.add_argument("--journals", type=Path, help="where the journals are kept")
     return parser.parse_args(given)
 

@@ -78,7 +78,7 @@ class Plan:
         services: how many services there are at a time; the last one is never killed.
         schedules: how many fall due again and again.
         pool: how many connections a storage has at most.
-        rarer: by how much kills and outages are rarer than usual, for more writes in the same time.
+        rarer: how many times rarer kills and outages are than usual, for more writes in the same time.
     """
 
     settings: dict[str, Any]

@@ -243,7 +243,7 @@ def test_the_row_that_a_dead_process_holds_only_delays_a_repair(
         named.take([json.dumps({"entity": "runs", "kind": kind, "key": ["held"]}).encode()])
         done = Repair(pair.source, pair.target, AS_OF, StopSwitch()).run([RUNS], named, remove=True)
         assert (done.written.total(), done.removed.total()) == ((1, 0) if kind != "extra" else (0, 1))
-        assert told == ["a repair of runs"]
+        assert told == ["A repair of runs"]
         assert pair.target.storage.runs.get("acme", "held") == pair.source.storage.runs.get("acme", "held")
 
 

@@ -43,6 +43,8 @@ log = logging.getLogger("twinstore.mongo")
 
 # With 5 s for the search of a server each, they outlast the election of a primary: 12 s as a rule.
 COMMIT_ATTEMPTS: Final = 5
+# What the client raises instead of sending a command to a server that is away or recovers.
+UNSENT: Final = (ConnectionFailure, ConfigurationError)
 UNKNOWN_COMMIT: Final = "UnknownTransactionCommitResult"
 
 
@@ -260,10 +262,6 @@ def commit(session: ClientSession, store: OpenDatabase) -> None:
             log.debug("The outcome of a commit is unknown (%s).", loggable(error))
             lost = error
     raise lost_commit(store.where) from lost
-
-
-# What the client raises instead of sending a command to a server that is away or recovers.
-UNSENT: Final = (ConnectionFailure, ConfigurationError)
 
 
 def is_unknown(error: PyMongoError) -> bool:

@@ -225,7 +225,7 @@ class Repair:
     ) -> None:
         """Take a step; where the role may only append, say so and go on."""
         try:
-            self._conflict_retry.run(f"a repair of {entity.name}", lambda: step(entity, keys))
+            self._conflict_retry.run(f"A repair of {entity.name}", lambda: step(entity, keys))
         except ConfigurationError as error:
             if not entity.append_only:
                 raise
