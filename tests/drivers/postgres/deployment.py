@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tests.support.databases import PostgresDatabase, PostgresServer
     from tests.support.pgbouncer import Pooler
-    from tests.support.proxies import Address, BreakableProxy
+    from tests.support.proxies import Address, BreakableProxy, CountingProxy
     from tests.support.servers import Settings
     from twinstore.catalog.entity import Entity, Module
     from twinstore.catalog.keys import Key
@@ -313,8 +313,8 @@ def address_of(url: str) -> Address:
     return f"{host}/{SOCKET}.{port}" if host.startswith("/") else (host, port)
 
 
-def through(line: BreakableProxy, url: str) -> str:
-    """Return the connection string of a database through a line that can be cut."""
+def through(line: BreakableProxy | CountingProxy, url: str) -> str:
+    """Return the connection string of a database through a line."""
     return make_conninfo(url, host="127.0.0.1", port=line.port, sslmode="disable")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Barrier
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import psycopg
 import pytest
@@ -15,25 +18,27 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 from pydantic import SecretStr
+from typing_extensions import override
 
 import twinstore
 from tests.drivers.postgres.deployment import address_of, module_on, through
 from tests.support.databases import APP_ROLE
 from tests.support.pgbouncer import pooler_before
-from tests.support.proxies import proxy_to
+from tests.support.proxies import CountingProxy, proxy_to
 from tests.support.servers import postgres_url
 from twinstore.access.scope import Scope
 from twinstore.errors import Outcome, TimeoutExceededError, UnavailableError, ValidationError
 from twinstore.scheduler.module import MODULE
 from twinstore.testing.scheduler.builders import make_run, make_schedule
 from twinstore_postgres.access.access import PostgresAccess
-from twinstore_postgres.connection import pipeline
+from twinstore_postgres.connection import pipeline, undocumented
 from twinstore_postgres.connection.data_source import SchedulerDataSource
 from twinstore_postgres.connection.errors import NO_SUBJECT
 from twinstore_postgres.settings import PostgresSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
@@ -41,7 +46,8 @@ if TYPE_CHECKING:
     from tests.support.databases import PostgresDatabase, PostgresServer
     from tests.support.pgbouncer import Pooler
     from tests.support.proxies import BreakableProxy
-    from twinstore.scheduler.storage import SchedulerStorage
+    from tests.support.servers import Settings
+    from twinstore.scheduler.storage import SchedulerSession, SchedulerStorage
     from twinstore_postgres.backend import PostgresBackend
 
 pytestmark = pytest.mark.pgbouncer
@@ -314,6 +320,81 @@ def test_a_pool_of_the_host_prepares_nothing_and_keeps_its_settings(
                 assert asked(access, tenant, SETTINGS)[:2] == (tenant, "Asia/Kolkata")
             assert asked(access, tenant, PREPARED) == (0,)
     assert left(pooler, database) == BEFORE
+
+
+def url_in(settings: Settings) -> str:
+    """Return the connection string of settings."""
+    persistence = cast("dict[str, Any]", settings["Persistence"])
+    return str(persistence["Postgres"]["ConnectionString"])
+
+
+# What psycopg's pipeline may send behind the end of a transaction.
+FLUSH: Final = b"H\x00\x00\x00\x04"
+LATE_SECONDS: Final = 0.2
+
+
+class LateFlush(CountingProxy):
+    """Passes a Flush on when the answers to what was before it have long come, as a busy client sends it."""
+
+    @override
+    def _send(self, target: socket.socket, part: bytes) -> None:
+        if part.endswith(FLUSH):
+            target.sendall(part.removesuffix(FLUSH))
+            time.sleep(LATE_SECONDS)
+            part = FLUSH
+        target.sendall(part)
+
+
+@contextmanager
+def of_a_pool(settings: Settings) -> Iterator[SchedulerSession]:
+    """Open a storage over a pool of the host."""
+    with ConnectionPool(url_in(settings), kwargs={"autocommit": True, "prepare_threshold": None}) as pool:
+        postgres = {"Pool": pool, "TransactionPooler": True}
+        with twinstore.add_scheduler_postgres_storage({"Persistence": {"Postgres": postgres}}) as storage:
+            yield storage
+
+
+@contextmanager
+def of_a_caller(settings: Settings) -> Iterator[SchedulerSession]:
+    """Open a storage and join a connection that is in no transaction."""
+    with (
+        twinstore.add_scheduler_postgres_storage(settings) as storage,
+        psycopg.connect(url_in(settings), autocommit=True, prepare_threshold=None) as connection,
+    ):
+        yield storage.bind(connection, "t")
+
+
+@contextmanager
+def without_our_pipeline(settings: Settings) -> Iterator[SchedulerSession]:
+    """Open a storage as with a release of psycopg that does not carry our pipeline."""
+    with pytest.MonkeyPatch.context() as released:
+        released.setattr(undocumented, "_limitations", {})
+        released.setattr(undocumented, "_probed", set())
+        released.setitem(sys.modules, "twinstore_postgres.connection.pipeline", None)
+        with twinstore.add_scheduler_postgres_storage(settings) as storage:
+            yield storage
+
+
+@pytest.mark.parametrize("way", [of_a_pool, of_a_caller, without_our_pipeline])
+def test_a_call_of_a_busy_client_leaves_the_connection_of_the_server_to_others(
+    pooler: Pooler,
+    module_postgres_database: PostgresDatabase,
+    way: Callable[[Settings], AbstractContextManager[SchedulerSession]],
+) -> None:
+    url = pooler.url(module_postgres_database.app_url)
+    with (
+        LateFlush(socket.AF_INET, address_of(url)) as line,
+        way(pooler.config(module_postgres_database, ConnectionString=through(line, url))) as session,
+    ):
+        for call in (
+            lambda: session.runs.list("t"),
+            lambda: session.schedules.upsert(make_schedule("t", "s")),
+            lambda: session.runs.get("t", "none"),
+        ):
+            call()
+            time.sleep(2 * LATE_SECONDS)
+            # With a connection that is held, this one waits for 20 s and fails.
+            left(pooler, module_postgres_database)
 
 
 def test_a_connection_of_the_caller_is_joined_without_preparing(

@@ -282,6 +282,8 @@ class JoinedExecution(Execution):
         # In the same round trip: between two calls the caller's own statements see the caller's tenant.
         take, give_back = ((PUSH_TENANT, (tenant,)),), ((POP_TENANT, ()),)
         with translated(subject, outcome=outcome):
+            if not self.binding.in_unit:
+                return self._transport.call(self._connection, tenant, steps)
             return self._transport.send(self._connection, steps, take, give_back)
 
     @override

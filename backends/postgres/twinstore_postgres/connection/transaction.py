@@ -53,6 +53,8 @@ UNIT: Final = {
     False: Unprepared(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE"),
     True: Unprepared(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
 }
+# On connections of others, whose isolation is theirs.
+BEGIN: Final = Unprepared(b"BEGIN")
 END: Final = ((Unprepared(b"COMMIT"), ()),)
 SAVEPOINT: Final = (Unprepared(b"SAVEPOINT twinstore"), ())
 ROLL_BACK_TO: Final = (Unprepared(b"ROLLBACK TO twinstore"), ())
@@ -64,9 +66,11 @@ class Transport:
 
     Attributes:
         setup: the statement that sets a transaction to a tenant, its one parameter.
+        behind_pooler: whether a pooler gives the connections of the server away between two transactions.
     """
 
     setup: bytes = SET_TENANT
+    behind_pooler: bool = False
 
     def send(
         self,
@@ -85,6 +89,16 @@ class Transport:
         """
         return self.send(connection, steps, ((SET_TENANT, (tenant,)),))
 
+    def finish(self, connection: Connection, steps: Sequence[Step], before: Sequence[Step]) -> list[Result]:
+        """Execute the last statements of a transaction and commit it, in one round trip where possible."""
+        if self.behind_pooler and not isinstance(connection, PipelinedConnection):
+            # The pipeline of psycopg may send a Flush behind its end. A pooler that has given the connection
+            # of the server away takes another one for it, and keeps that until the client sends more.
+            results = self.send(connection, steps, before)
+            connection.commit()
+            return results
+        return self.send(connection, steps, before, END)
+
     def begin_steps(self, begin: bytes, tenant: str) -> list[Step]:
         """Return what begins a transaction of several round trips."""
         return [(begin, ()), (self.setup, (tenant,))]
@@ -99,9 +113,8 @@ class Transport:
 class ForeignTransport(Transport):
     """Connections of a host or a caller: they do not know our types and have their own settings."""
 
-    def __init__(self, *, prepare: bool | None = None) -> None:
-        """Take the ``prepare`` argument for psycopg: ``None`` leaves it to the connection."""
-        self._prepare = prepare
+    # As psycopg takes it: ``None`` leaves it to the connection.
+    prepare: bool | None = None
 
     @override
     def send(
@@ -111,7 +124,18 @@ class ForeignTransport(Transport):
         before: Sequence[Step] = (),
         after: Sequence[Step] = (),
     ) -> list[Result]:
-        return by_cursors(connection, steps, before, after, prepare=self._prepare)
+        return by_cursors(connection, steps, before, after, prepare=self.prepare)
+
+
+class ForeignPoolerTransport(ForeignTransport):
+    """The same to a transaction pooler: nothing is prepared, and each call has an explicit begin and end."""
+
+    behind_pooler = True
+    prepare = False
+
+    @override
+    def call(self, connection: Connection, tenant: str, steps: Sequence[Step]) -> list[Result]:
+        return whole(self, connection, steps, self.begin_steps(BEGIN, tenant))
 
 
 class PoolerTransport(Transport):
@@ -121,6 +145,8 @@ class PoolerTransport(Transport):
     isolation. The pooler keeps the connection of the server until the transaction has ended.
     """
 
+    behind_pooler = True
+
     def __init__(self, settings: PostgresSettings, *, read_only: bool) -> None:
         """Take the limits; ``read_only`` calls take no write."""
         self.setup = setup_of({**FORMS, "statement_timeout": str(settings.statement_timeout_ms)})
@@ -128,11 +154,7 @@ class PoolerTransport(Transport):
 
     @override
     def call(self, connection: Connection, tenant: str, steps: Sequence[Step]) -> list[Result]:
-        try:
-            return batch(connection, steps, self.begin_steps(self._begin, tenant), END)
-        except BaseException:
-            undo(connection)
-            raise
+        return whole(self, connection, steps, self.begin_steps(self._begin, tenant))
 
     @contextmanager
     @override
@@ -140,6 +162,17 @@ class PoolerTransport(Transport):
         with connection.transaction():
             connection.execute(self.setup, (SYSTEM_TENANT,))
             yield
+
+
+def whole(
+    transport: Transport, connection: Connection, steps: Sequence[Step], begin: Sequence[Step]
+) -> list[Result]:
+    """Execute a whole transaction; a failed one is rolled back, so that a pooler can use its connection."""
+    try:
+        return transport.finish(connection, steps, begin)
+    except BaseException:
+        undo(connection)
+        raise
 
 
 def undo(connection: Connection) -> None:
@@ -163,7 +196,7 @@ def setup_of(values: dict[str, str]) -> Unprepared:
 
 OWN: Final = Transport()
 FOREIGN: Final = ForeignTransport()
-FOREIGN_UNPREPARED: Final = ForeignTransport(prepare=False)
+FOREIGN_POOLER: Final = ForeignPoolerTransport()
 
 
 def transport_of(settings: PostgresSettings, *, application_owned: bool, read_only: bool) -> Transport:
@@ -175,7 +208,7 @@ def transport_of(settings: PostgresSettings, *, application_owned: bool, read_on
 
 def joined_transport(settings: PostgresSettings) -> Transport:
     """Return how statements travel on connections that a caller has."""
-    return FOREIGN_UNPREPARED if settings.transaction_pooler else FOREIGN
+    return FOREIGN_POOLER if settings.transaction_pooler else FOREIGN
 
 
 # What a forked child may not go on with, in the words of a message.
@@ -291,7 +324,7 @@ class Transaction(TransactionSteps):
             return []
         before = self._before(None)
         try:
-            results = self._transport.send(self.connection, steps, before, END)
+            results = self._transport.finish(self.connection, steps, before)
         except OF_PSYCOPG as error:
             raise translate(error, subject or self.subject, Outcome.UNKNOWN) from error
         self._begun = False
@@ -303,7 +336,7 @@ class Transaction(TransactionSteps):
         if self._begun:
             with translated(self.subject, outcome=Outcome.UNKNOWN):
                 if self._later:
-                    self._transport.send(self.connection, (), self._before(None), END)
+                    self._transport.finish(self.connection, (), self._before(None))
                 else:
                     self.connection.commit()
 
