@@ -1,4 +1,4 @@
-"""Rights that are taken away while a copy or a verification works."""
+"""Rights that are taken away while a copy, a worker, a verification or a repair works."""
 
 from __future__ import annotations
 
@@ -61,10 +61,15 @@ def empty(tables: Tables) -> None:
 
 
 def start(config: Path, out: Path, name: str) -> subprocess.Popen[str]:
-    words = ["--module", "scheduler", "--from", "Mongo", "--to", "Postgres", "--out", str(out)]
-    copied = ["--execute", "--range-size", "100", "--max-rate", "500"] if name == "copy" else ["--jobs", "1"]
+    words = ["--module", "scheduler", "--from", "Mongo", "--to", "Postgres"]
+    more = {
+        "copy": ["--out", str(out), "--execute", "--range-size", "100", "--max-rate", "500"],
+        "work": ["--slots", "1", "--execute"],
+        "verify": ["--out", str(out), "--jobs", "1"],
+        "repair": ["--in", str(out), "--execute"],
+    }
     return subprocess.Popen(
-        [PROGRAM, "--config", str(config), "backfill", name, *words, *copied],
+        [PROGRAM, "--config", str(config), "backfill", name, *words, *more[name]],
         # So slow that it is at work when the rights go.
         env={**os.environ, "TWINSTORE_FAST_PATH": "off"},
         stdout=subprocess.PIPE,
@@ -80,23 +85,47 @@ def run(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, out
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_a_copy_that_loses_its_rights_says_so_and_continues_when_they_are_back(
-    side: str, config: Path, documents: Documents, tables: Tables, tmp_path: Path
-) -> None:
+def prepare(name: str, config: Path, out: Path, tables: Tables) -> int:
+    """Leave what a command works on: nothing, a job that was stopped, or differences; count its rows."""
     empty(tables)
-    copy = start(config, tmp_path, "copy")
-    assert eventually(lambda: 0 < len(tables.stored()) < ROWS, START_SECONDS)
-    lost: Identity = documents if side == "source" else tables
-    (documents.take_all if side == "source" else tables.take_writes)()
-    code, said = run(copy)
+    if name == "work":
+        copy = start(config, out, "copy")
+        assert eventually(lambda: 0 < len(tables.stored()) < ROWS, START_SECONDS)
+        copy.terminate()
+        assert run(copy)[0] == Exit.TERMINATED
+    if name == "repair":
+        assert run(start(config, out, "verify"))[0] == Exit.DIFFERENT
+    return len(tables.stored())
+
+
+def lose_and_go_on(name: str, config: Path, out: Path, tables: Tables, lost: Identity) -> None:
+    """Take rights away from a command at work, and give them back for the next run."""
+    before = prepare(name, config, out, tables)
+    command = start(config, out, name)
+    assert eventually(lambda: before < len(tables.stored()) < ROWS, START_SECONDS)
+    (lost.take_writes if lost is tables else lost.take_all)()
+    code, said = run(command)
     lost.give_back()
     assert code in REFUSED
     assert lost.remedy in said or "needs the role read" in said
     assert len(tables.stored()) < ROWS
-    for name in ("copy", "verify"):
-        assert run(start(config, tmp_path, name))[0] == Exit.OK
+    for again in (name, "verify"):
+        assert run(start(config, out, again))[0] == Exit.OK
     assert len(tables.stored()) == ROWS
+
+
+@pytest.mark.parametrize("name", ["copy", "work", "repair"])
+def test_a_command_that_may_no_longer_read_its_source_says_so_and_continues_later(
+    name: str, config: Path, documents: Documents, tables: Tables, tmp_path: Path
+) -> None:
+    lose_and_go_on(name, config, tmp_path, tables, documents)
+
+
+@pytest.mark.parametrize("name", ["copy", "work", "repair"])
+def test_a_command_that_may_no_longer_write_its_target_says_so_and_continues_later(
+    name: str, config: Path, tables: Tables, tmp_path: Path
+) -> None:
+    lose_and_go_on(name, config, tmp_path, tables, tables)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -15,6 +15,8 @@ from pymongo.uri_parser import parse_uri
 
 import twinstore
 from tests.support.certificates import HOST, OPENSSL, WITHOUT_OPENSSL, Certificates
+from tests.support.outages import eventually
+from tests.support.proxies import CountingProxy
 from twinstore import ConfigurationError
 from twinstore.errors import TwinstoreError
 
@@ -23,22 +25,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import MongoDatabase, PostgresDatabase
+    from twinstore.scheduler.storage import SchedulerStorage
 
 # What libpq sends first, and what a server answers that speaks TLS.
 SSL_REQUEST: Final = bytes.fromhex("0000000804d2162f")
+READY_SECONDS: Final = 15.0
+
+
+def served(certificate: Path) -> ssl.SSLContext:
+    """Return the context of a server with a certificate, which is in the file with its key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
 
 
 @contextmanager
-def front(server: tuple[str, int], certificate: Path, *, asked: bool) -> Iterator[int]:
+def front(server: tuple[str, int], context: ssl.SSLContext, *, asked: bool) -> Iterator[int]:
     """Speak TLS before a server that does not; give the port.
 
     Args:
         server: its address.
-        certificate: with its key.
+        context: with the certificate.
         asked: the client asks for TLS first, as libpq does.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
     with socket.create_server((HOST, 0)) as listener:
         threading.Thread(target=accept, args=(listener, server, context, asked), daemon=True).start()
         try:
@@ -125,12 +134,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @contextmanager
 def postgres(
-    database: PostgresDatabase, certificate: Path, authority: Path, mode: str = "verify-full"
+    database: PostgresDatabase, context: ssl.SSLContext, authority: Path, mode: str = "verify-full"
 ) -> Iterator[Section]:
     """Give the section of a PostgreSQL that is reached through TLS."""
     parts = {name: str(value) for name, value in conninfo_to_dict(database.app_url).items()}
     server = (parts["host"], int(parts["port"]))
-    with front(server, certificate, asked=True) as port:
+    with front(server, context, asked=True) as port:
         url = (
             f"postgresql://{parts['user']}:{quote(parts['password'])}@{HOST}:{port}/{parts['dbname']}"
             f"?sslmode={mode}&sslrootcert={authority}"
@@ -139,10 +148,10 @@ def postgres(
 
 
 @contextmanager
-def mongo(database: MongoDatabase, certificate: Path, authority: Path) -> Iterator[Section]:
+def mongo(database: MongoDatabase, context: ssl.SSLContext, authority: Path) -> Iterator[Section]:
     """Give the section of a MongoDB that is reached through TLS."""
     ((host, port), *_) = parse_uri(database.url)["nodelist"]
-    with front((host, port), certificate, asked=False) as place:
+    with front((host, port), context, asked=False) as place:
         url = (
             f"mongodb://{HOST}:{place}/?tls=true&tlsCAFile={authority}&directConnection=true"
             "&serverSelectionTimeoutMS=1000"
@@ -169,8 +178,8 @@ def test_a_bad_certificate_is_a_setting_to_correct(
     make, trusted, *words = BAD[case]
     authority = certificates.authority if trusted else certificates.other
     with (
-        postgres(postgres_database, make(certificates), authority) as tables,
-        mongo(mongo_database, make(certificates), authority) as documents,
+        postgres(postgres_database, served(make(certificates)), authority) as tables,
+        mongo(mongo_database, served(make(certificates)), authority) as documents,
     ):
         answers = answer("Postgres", tables), answer("Mongo", documents)
     for found, said in zip(answers, words, strict=True):
@@ -182,11 +191,54 @@ def test_a_bad_certificate_is_a_setting_to_correct(
 def test_a_good_certificate_is_served(
     certificates: Certificates, postgres_database: PostgresDatabase, mongo_database: MongoDatabase
 ) -> None:
-    good = certificates.of_server("trusted")
+    good = served(certificates.of_server("trusted"))
     with postgres(postgres_database, good, certificates.authority) as section:
         assert answer("Postgres", section) is None
     with mongo(mongo_database, good, certificates.authority) as section:
         assert answer("Mongo", section) is None
+
+
+def refused(storage: SchedulerStorage) -> TwinstoreError | None:
+    """Return the error of a call."""
+    try:
+        storage.runs.get("acme", "r-1")
+    except TwinstoreError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("driver", ["Postgres", "Mongo"])
+def test_a_service_whose_server_has_let_its_certificate_expire_serves_again_with_a_new_one(
+    driver: str,
+    certificates: Certificates,
+    postgres_database: PostgresDatabase,
+    mongo_database: MongoDatabase,
+) -> None:
+    context = served(certificates.of_server("old"))
+    with ExitStack() as stack:
+        section = stack.enter_context(
+            postgres(postgres_database, context, certificates.authority)
+            if driver == "Postgres"
+            else mongo(mongo_database, context, certificates.authority)
+        )
+        url = str(section["ConnectionString"])
+        port = url.partition(f"{HOST}:")[2].partition("/")[0]
+        line = stack.enter_context(CountingProxy(socket.AF_INET, (HOST, int(port))))
+        # A read whose connection was lost looks for another one as long as it may last.
+        limit = "" if driver == "Postgres" else "&timeoutMS=5000"
+        section["ConnectionString"] = url.replace(f":{port}/", f":{line.port}/") + limit
+        settings = {"Persistence": {"Scheduler": driver, driver: section}}
+        storage = stack.enter_context(twinstore.open_storage(settings)).scheduler
+        assert refused(storage) is None
+        context.load_cert_chain(certificates.of_server("overdue", days=-1))
+        # What is open stays open: a certificate is read at the beginning.
+        assert refused(storage) is None
+        line.cut()
+        line.restore()
+        assert eventually(lambda: isinstance(refused(storage), ConfigurationError), READY_SECONDS)
+        assert "expired" in str(refused(storage))
+        context.load_cert_chain(certificates.of_server("renewed"))
+        assert eventually(lambda: refused(storage) is None, READY_SECONDS)
 
 
 def test_a_server_without_tls_is_reported(
@@ -211,7 +263,8 @@ def test_a_server_without_tls_is_reported(
 def test_files_of_postgresql_that_are_missing_are_reported(
     option: str, words: str, certificates: Certificates, postgres_database: PostgresDatabase
 ) -> None:
-    with postgres(postgres_database, certificates.of_server("served"), certificates.authority) as section:
+    context = served(certificates.of_server("served"))
+    with postgres(postgres_database, context, certificates.authority) as section:
         text = str(section["ConnectionString"]).partition("&sslrootcert=")[0]
         url = f"{text}&{option.format(authority=certificates.authority)}"
         found = answer("Postgres", {"ConnectionString": url})
