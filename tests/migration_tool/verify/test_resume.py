@@ -350,9 +350,9 @@ def vars_of(result: RangeResult) -> list[object]:
     return [found, findings.first, findings.counts, findings.fields, findings.lines, counted]
 
 
-# A command that is killed as soon as a part is kept.
+# A command that meets its end as soon as a part is kept.
 PROGRAM: Final = """
-import os, signal, sys
+import os, resource, signal, sys
 from twinstore_backfill.cli import main
 from twinstore_backfill.verify import kept, plan
 
@@ -361,12 +361,15 @@ honest = kept.KeptResults.add
 def add(self, result):
     honest(self, result)
     if isinstance(result, kept.Mark):
-        os.kill(os.getpid(), signal.SIGKILL)
+        END
 
 plan.RANGES_AT_ONCE = 4
 kept.KeptResults.add = add
 sys.exit(main(sys.argv[1:]))
 """
+# The system refuses to write a file of this length on, as it does on a full disk.
+FULL: Final = "resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(self._path),) * 2)"
+ENDS: Final = {"os.kill(os.getpid(), signal.SIGKILL)": -signal.SIGKILL, FULL: Exit.FAILED}
 
 
 @pytest.fixture
@@ -383,16 +386,22 @@ def config(mongo_database: MongoDatabase, postgres_database: PostgresDatabase, t
     return path
 
 
-def test_a_command_that_is_killed_is_continued_by_another_one(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("end", ENDS, ids=["killed", "full disk"])
+def test_a_command_that_meets_its_end_is_continued_by_another_one(
+    end: str,
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sides = ("--module", "scheduler", "--from", "mongo", "--to", "postgres", "--as-of", AS_OF.isoformat())
     command = ["--config", str(config), "backfill", "verify", *sides, "--range-size", "2"]
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert invoke(capsys, *command, "--out", whole).code == Exit.DIFFERENT
-    # It is killed before it needs another process.
-    killed = forked.run(["-c", PROGRAM, *command, "--jobs", "2", "--out", str(out)])
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    # It ends before it needs another process.
+    ended = forked.run(["-c", PROGRAM.replace("END", end), *command, "--jobs", "2", "--out", str(out)])
+    assert ended.returncode == ENDS[end], ended.stderr
+    assert end != FULL or f"written to {out}" in ended.stderr
     monkeypatch.setattr("twinstore_backfill.verify.plan.RANGES_AT_ONCE", AT_ONCE)
     done = invoke(capsys, *command, "--out", out, "--resume")
     assert done.code == Exit.DIFFERENT, done.err
