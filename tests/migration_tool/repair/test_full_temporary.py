@@ -1,26 +1,40 @@
-"""A command whose temporary files have no room names their directory, and not the file that it reads."""
+"""A command whose temporary files cannot be written names their directory, and not the file that it reads."""
 
 from __future__ import annotations
 
+import errno
+import io
 import json
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.support.copies import fill, invoke, memory_pair
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.repair import engine
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
+
+REASONS = {code: os.strerror(code) for code in (errno.ENOSPC, errno.EIO, errno.EACCES)}
 
 
-def test_a_full_directory_of_temporary_files_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("code", "reason"), REASONS.items(), ids=REASONS.values())
+def test_a_directory_of_temporary_files_that_takes_no_more_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    code: int,
+    reason: str,
 ) -> None:
+    class Failing(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(code, reason)
+
     line = {"entity": "runs", "key": ["r"], "kind": "missing"}
     (tmp_path / "differences.ndjson").write_text(f"{json.dumps(line)}\n")
-    full = Path("/dev/full")
-    monkeypatch.setattr(engine, "TemporaryFile", lambda: full.open("r+b", buffering=0))
+    monkeypatch.setattr(engine, "TemporaryFile", Failing)
     monkeypatch.setenv("TMPDIR", "/room/for/temporary")
     with memory_pair(tmp_path) as pair:
         fill(pair.source.storage)
@@ -28,4 +42,4 @@ def test_a_full_directory_of_temporary_files_is_named(
         for out in ((), ("--out", tmp_path / "out")):
             answer = invoke(capsys, "backfill", "recheck", *pair.sides, "--in", tmp_path, *out)
             assert answer.code == Exit.FAILED, answer
-            assert "temporary files (/room/for/temporary, see TMPDIR): No space left" in answer.err
+            assert f"temporary files (/room/for/temporary, see TMPDIR): {reason}" in answer.err

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PRIVATE: Final = 0o600
 TEMPORARY: Final = "/tmp"  # noqa: S108  # of the system, for messages
 # What the system says of a place that takes no more.
-REFUSED: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
+REFUSED: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO})
 
 
 class FileError(TwinstoreError):

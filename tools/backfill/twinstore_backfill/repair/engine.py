@@ -28,7 +28,7 @@ from twinstore_backfill.copy.report import ExtraReport
 from twinstore_backfill.copy.rules import copier_changes
 from twinstore_backfill.ignored import check_ignored_fields
 from twinstore_backfill.outcome import Exit
-from twinstore_backfill.process.files import REFUSED
+from twinstore_backfill.process.files import wrap_write_errors
 from twinstore_backfill.report.model import Frozen, ParityReport, report_without_ranges
 from twinstore_backfill.report.writing import DIFFERENCES
 from twinstore_backfill.retention import expiry_test, resolve_as_of
@@ -446,18 +446,23 @@ def read_reported_rows(path: Path, entities: Iterable[Entity]) -> Iterator[Repor
 
     Raises:
         ValidationError: the file cannot be read, or a line is not a finding of one of the entities.
+        FileError: what was read cannot be kept in a temporary file.
     """
     file = path / DIFFERENCES if path.is_dir() else path
     with empty_reported_rows(entities) as rows:
-        try:
-            with file.open("rb") as lines:
-                rows.take(lines, str(file))
-        except OSError as error:
-            if error.errno in REFUSED:  # what is read cannot be kept in a temporary file
-                raise
-            advice = "Name with --in the --out directory of a verification."
-            raise ValidationError(f"{file} cannot be read: {error.strerror}. {advice}") from error
+        with wrap_write_errors(None):
+            rows.take(_lines_of(file), str(file))
         yield rows
+
+
+def _lines_of(file: Path) -> Iterator[bytes]:
+    # A failure of what takes them, such as a full temporary file, is not one of this file.
+    try:
+        with file.open("rb") as lines:
+            yield from lines
+    except OSError as error:
+        advice = "Name with --in the --out directory of a verification."
+        raise ValidationError(f"{file} cannot be read: {error.strerror}. {advice}") from error
 
 
 @contextmanager
