@@ -13,6 +13,7 @@ from tests.support.copies import MemoryPair, fill, memory_pair
 from twinstore.scheduler.catalog import RUNS
 from twinstore.testing.scheduler.builders import make_run
 from twinstore_backfill.copy.quarantine import CONFLICTS, QUARANTINE
+from twinstore_backfill.copy.status import status_document
 from twinstore_backfill.outcome import Exit
 from twinstore_backfill.process import files
 from twinstore_memory.rows import DocumentRow, encode, store_unchecked
@@ -103,3 +104,15 @@ def test_a_disk_that_is_full_loses_no_line(pair: MemoryPair, monkeypatch: pytest
     assert result.exit is Exit.INCONCLUSIVE
     assert sorted(keys(pair.directory / QUARANTINE)) == sorted(bad("acme") + bad("umbrella"))
     assert len(result.quarantine) == 8
+
+
+def test_status_names_the_directory_that_takes_no_file(
+    pair: MemoryPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def force(_: IO[bytes]) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    pair.copy()
+    monkeypatch.setattr(files, "fsync", force)
+    with pytest.raises(files.FileError, match=f"written to {pair.directory}"):
+        status_document(pair.target, out=pair.directory)

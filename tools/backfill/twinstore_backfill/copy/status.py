@@ -14,6 +14,7 @@ from twinstore_backfill.copy.options import shown_settings
 from twinstore_backfill.copy.quarantine import export_lines
 from twinstore_backfill.copy.report import SHOWN, FailedRanges, Totals
 from twinstore_backfill.outcome import UnknownJobError
+from twinstore_backfill.process.files import wrap_write_errors
 from twinstore_backfill.reasons import QUARANTINED, Reasons
 from twinstore_backfill.stores import has_ledger
 
@@ -37,6 +38,7 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
 
     Raises:
         UnknownJobError: there is no job ``only``.
+        FileError: the directory takes no file any more.
     """
     ledger = target.ledger if has_ledger(target) else None
     jobs = [job for job in ledger.jobs() if only in {None, job.id}] if ledger else []
@@ -47,7 +49,8 @@ def status_document(target: Store, only: str | None = None, out: Path | None = N
     if ledger is None:
         return {"target": target.described(), "ledger": False, "jobs": []}
     if out is not None and jobs:
-        export_lines(ledger, jobs[0], out)
+        with wrap_write_errors(out):
+            export_lines(ledger, jobs[0], out)
     # That of the server, which is also the one that lets a lease expire.
     now = target.bulk.now()
     return {"target": target.described(), "ledger": True, "jobs": [_job(ledger, job, now) for job in jobs]}
